@@ -4,7 +4,6 @@ import multiprocessing
 import os
 import pickle
 import random
-import re
 import signal
 import time
 import warnings
@@ -17,12 +16,9 @@ import pytest
 import torch
 from buffer_parts import (
     FOREVER,
-    acknowledged,
     buffered,
     finish,
     flip,
-    forever,
-    kill_children,
     loader_of,
     make_loader,
     mark,
@@ -31,6 +27,7 @@ from buffer_parts import (
     undisturbed,
     values,
 )
+from grids import full, quick
 from loader_parts import Coded, Slow, children, nothing_is_left, program, wait_until
 
 from timmdata import BatchBuffer, create_loader
@@ -43,7 +40,7 @@ pytestmark = pytest.mark.timeout(120)
 clean = pytest.fixture(autouse=True)(nothing_is_left)
 
 
-@pytest.mark.parametrize('num', [3, pytest.param(25, marks=pytest.mark.full)])
+@pytest.mark.parametrize('num', [1, pytest.param(25, marks=pytest.mark.full)])
 def test_kills_of_the_trainer(num, tmp_path):
     "SIGKILL at random moments, also while its producer starts."
     rng, kills = random.Random('process'), 0
@@ -75,23 +72,7 @@ def test_a_buffer_whose_creation_failed_is_made_again_as_the_error_says(tmp_path
     assert kept_1.tb and kept_2.tb
 
 
-def test_who_sets_a_buffer_up_for_too_long_is_named(tmp_path):
-    run = program(f"""import time
-from timmdata.buffer.files import PrivateDirectory
-lock = PrivateDirectory({str(tmp_path/'buffer')!r}, create=True).lock('setup.lock')
-print('ready', flush=True)
-time.sleep(1000)
-""")
-    run.wait_for('ready')
-    make = partial(BatchBuffer, make_loader(timeout=0.3), directory=tmp_path/'buffer', batches=8)
-    who = rf'setup.lock was locked for more than 0.3 s by process {run.process.pid} on .+, .+: wait for it, or end it'
-    with pytest.raises(BatchBufferError, match=who): make()
-    run.kill()
-    wait_until(lambda: run.read('code'), 'it is killed')
-    make().close()
-
-
-@pytest.mark.parametrize('workers', ['threads', 'processes'])
+@quick(1, 'workers', ['threads', 'processes'])
 def test_through_create_loader(workers, tmp_path):
     "Prefetcher, device half, states and replays are those of a loader without a buffer; the seed is drawn once."
     settings = dict(is_training=True, re_prob=0.5, re_mode='pixel', device='cpu', num_workers=2, worker_type=workers)
@@ -116,6 +97,7 @@ def test_through_create_loader(workers, tmp_path):
     again.loader.close()
 
 
+@full
 def test_kept_batches_stay_as_they_are():
     "More are kept than there are slots."
     buffer = buffered(batches=4, auto_ack=True)
@@ -158,16 +140,19 @@ def test_twenty_loaders_that_are_dropped_leave_nothing(tmp_path, monkeypatch):
     def read_two():
         loader = create_loader(Coded(64), 32, 8, is_training=True, num_workers=0, device='cpu', buffer=dict(batches=200))
         for _, batch in zip(range(2), loader): del batch
-    read_two()
+        del loader
+        # what the collector finds is not asked: that depends on what other tests and other threads left
+        wait_until(lambda: (gc.collect(), children())[1] == [], 'producers live', 30)
+        # a file that its producer wrote while the directory was removed goes with the next buffer
+        wait_until(lambda: (remove_stale(), list((tmp_path/'buffers').glob('run-*')))[1] == [], 'memory is held', 30)
+        wait_until(lambda: not multiprocessing.active_children(), 'ended processes are held')   # Python lets go of them when it lists them
+    read_two()   # what is opened once for all
     files = process.num_fds()
-    for _ in range(20):
-        read_two()
-        wait_until(lambda: not gc.collect() and not children(), 'producers live')
-        wait_until(lambda: not list((tmp_path/'buffers').glob('run-*')), 'memory is held')   # the next buffer would remove it
-    # Python lets go of ended children when it lists them
-    wait_until(lambda: not multiprocessing.active_children() and process.num_fds() <= files, 'files are open')
+    for _ in range(20): read_two()
+    wait_until(lambda: process.num_fds() <= files, 'files are open')
 
 
+@full
 @pytest.mark.parametrize('end', ['sys.exit(3)', '1 / 0', 'os._exit(1)', 'os.kill(os.getpid(), signal.SIGKILL)', 'os.abort()'])
 def test_a_program_that_ends_takes_its_buffer_along(end):
     "However it ends, though a handler for SIGTERM only sets a flag."
@@ -185,6 +170,7 @@ print(buffer.store.directory, *[child.pid for child in psutil.Process().children
     wait_until(lambda: not Path(directory).exists(), 'its memory is held')
 
 
+@full
 def test_what_is_in_use_is_not_discarded(tmp_path):
     "Living training, and its producer, keep their buffer; what it had before is not written over when it is discarded later."
     first = buffered(tmp_path)
@@ -204,21 +190,7 @@ def test_what_is_in_use_is_not_discarded(tmp_path):
     second.close()
 
 
-def test_going_back_before_the_first_epoch():
-    buffer = buffered()
-    buffer.set_epoch(3)
-    assert values(buffer, 1) == undisturbed(40)[39:]
-    buffer.set_epoch(1)
-    assert values(buffer, 15) == undisturbed(28)[13:]
-    buffer.close()
-    loader = make_loader()
-    loader.set_epoch(1)
-    loader.sampler.start = 6   # of other ranks: between two batches
-    buffer = BatchBuffer(loader, batches=8)
-    with pytest.raises(BatchBufferError, match='position 6 of epoch 1 is inside a batch .*: resume with as many ranks'): list(buffer)
-    buffer.close()
-
-
+@full
 def test_the_end_of_a_forked_child_changes_nothing():
     run = program("""import gc, os
 from buffer_parts import make_loader, mark
@@ -254,19 +226,7 @@ def test_a_used_buffer_is_pickled_and_opens_its_own_store():
     buffer.close()
 
 
-def test_wrong_settings_are_named(tmp_path):
-    (tmp_path/'file').touch()
-    for wrong in (dict(capacity=0), dict(capacity=float('nan')), dict(batches='8'), dict(batches=8.5),
-                  dict(auto_ack=None), dict(num_epochs=0), dict(directory=tmp_path/'file'),
-                  dict(directory=''), dict(directory=tmp_path/'file'/'inside')):
-        (name, value), = wrong.items()
-        with pytest.raises(ValueError, match=re.escape(f'{name}={str(value)!r}' if name == 'directory' else f'{name}={value!r}')):
-            BatchBuffer(make_loader(), **wrong)
-    buffer = buffered()
-    with pytest.raises(BatchBufferError, match='called before any batch was delivered'): buffer.ack()
-    assert repr(buffer) == f'BatchBuffer(8 batches in a temporary directory, {buffer.loader!r})'
-
-
+@full
 def test_memory_and_files_stay_flat():
     buffer, process = buffered(batches=6), psutil.Process()
     values(buffer, 40)
@@ -278,6 +238,7 @@ def test_memory_and_files_stay_flat():
     buffer.close()
 
 
+@full
 def test_a_buffer_has_one_training(tmp_path):
     "The second is an error that names the first, and says what to do; in one program, a cell may run again."
     run = program(reading(tmp_path, 500, 0.01))
@@ -317,6 +278,7 @@ def test_a_damaged_cursor_is_an_error(tmp_path):
     again.close()
 
 
+@full
 def test_a_producer_that_does_nothing_is_an_error_with_a_timeout(tmp_path):
     "A program holds its lock, and makes nothing; such a store is not discarded either."
     buffer = BatchBuffer(make_loader(timeout=0.3), batches=8, directory=tmp_path/'buffer')
@@ -331,17 +293,6 @@ def test_a_producer_that_does_nothing_is_an_error_with_a_timeout(tmp_path):
     patient.close()
 
 
-def test_a_buffer_that_is_removed_is_an_error(tmp_path):
-    buffer = buffered(tmp_path, low_watermark=8)
-    batches = forever(buffer)
-    next(batches)
-    with pytest.raises(BatchBufferError, match='or close the buffer'): remove_buffer(tmp_path/'buffer')
-    buffer.close()
-    remove_buffer(tmp_path/'buffer')
-    with pytest.raises(BatchBufferError, match='was removed'): next(batches)
-    buffer.close()
-
-
 def test_training_that_waits_need_not_wait_for_the_mark():
     "It asks for a batch that there is room for, while enough others wait to be acknowledged."
     buffer = BatchBuffer(make_loader(timeout=5), batches=8, low_watermark=1, auto_ack=False)
@@ -353,22 +304,12 @@ def test_training_that_waits_need_not_wait_for_the_mark():
     buffer.close()
 
 
-def test_a_slow_producer_is_named():
-    dataset = Slow(40, 9, 1)
-    loader = loader_of(dataset, timeout=0.2)
-    buffer = BatchBuffer(loader, batches=6)
-    batches = buffer.host_batches()
-    for _ in range(2): next(batches)
-    child, = children()
-    with pytest.raises(BatchBufferError, match=rf'waiting for batch 2 from the producer \(process {child.pid} on \S+, .+\)'): list(batches)
-    buffer.close()
-
-
 def count_hosts() -> int:
     gc.collect()
     return sum(type(one) is HostBatch for one in gc.get_objects())
 
 
+@full
 def test_an_interrupted_wait_leaves_nothing_behind():
     "The answer that nobody took is not the next one's, and no slot stays held for it."
     dataset, known = Slow(60, 9, 0.4), count_hosts()   # what other tests have made, and pytest keeps
@@ -389,30 +330,7 @@ def test_an_interrupted_wait_leaves_nothing_behind():
     buffer.close()
 
 
-@pytest.mark.skipif(not os.environ.get('TIMMDATA_SOAK'), reason='a soak test: set TIMMDATA_SOAK to its seconds')
-@pytest.mark.timeout(0)
-def test_soak(tmp_path):
-    "Kills of trainers and producers for as long as the variable says."
-    end, rng, log, kills = time.monotonic() + float(os.environ['TIMMDATA_SOAK']), random.Random(3), tmp_path/'log', [0, 0]
-    code = training(tmp_path, FOREVER)
-    while time.monotonic() < end:
-        run = program(code)
-        run.wait_for('ready')
-        for _ in range(rng.randint(0, 5)):
-            time.sleep(rng.uniform(0, 0.5))
-            kills[1] += kill_children(run)
-        time.sleep(rng.uniform(0, 1))
-        run.kill()
-        kills[0] += 1
-        wait_until(partial(run.read, 'code'), 'the program is killed')
-    found = acknowledged(log)
-    assert found == undisturbed(len(found))
-    names = [path.name for path in (tmp_path/'buffer').iterdir()]   # of twelve batches, and at most one draft of each kind
-    others = {name.removesuffix('.new') for name in names if not name.endswith('.batch')}
-    assert sum(name.endswith('.batch') for name in names) <= 13 and len(others) <= 9, names
-    print(f'{len(found):,} batches, {kills[0]} trainers and {kills[1]} producers killed')
-
-
+@full
 def test_signals_reach_nobody_twice(tmp_path):
     "Ctrl-C in a terminal reaches the producer as well: the trainer ends, and the producer with it."
     run = program(reading(tmp_path, 5000, 0.01))

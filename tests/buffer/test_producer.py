@@ -19,6 +19,7 @@ from buffer_parts import (
     undisturbed,
     values,
 )
+from grids import full
 from loader_parts import Deadly, Failing, nothing_is_left, program, wait_until
 
 from timmdata import BatchBuffer
@@ -28,7 +29,7 @@ pytestmark = pytest.mark.timeout(120)
 clean = pytest.fixture(autouse=True)(nothing_is_left)
 
 
-@pytest.mark.parametrize('num', [5, pytest.param(50, marks=pytest.mark.full)])
+@pytest.mark.parametrize('num', [2, pytest.param(50, marks=pytest.mark.full)])
 def test_kills_of_the_producer(num, tmp_path):
     "The trainer goes on, and nobody is left in the end."
     rng, stop = random.Random(1), 40 * num
@@ -42,7 +43,7 @@ def test_kills_of_the_producer(num, tmp_path):
     assert code == 0 and errors == '' and kills >= num and acknowledged(tmp_path/'log') == undisturbed(stop)
 
 
-@pytest.mark.parametrize('num', [3, pytest.param(25, marks=pytest.mark.full)])
+@pytest.mark.parametrize('num', [1, pytest.param(25, marks=pytest.mark.full)])
 def test_kills_of_both(num, tmp_path):
     "The producer twice, then the trainer and the third one together; this some times."
     rng, kills, code = random.Random(2), [0, 0], training(tmp_path, FOREVER)
@@ -92,6 +93,7 @@ def test_a_producer_that_always_dies_is_an_error():
     buffer.close()
 
 
+@full
 @pytest.mark.parametrize('method', ['fork', 'spawn'])
 def test_what_cannot_be_pickled_is_made_by_a_forked_producer_alone(method):
     "A lambda is there after a fork; another process would get it by pickle, and an error says so."
@@ -118,12 +120,3 @@ def test_a_producer_of_another_store_is_not_joined(tmp_path):
     assert values(second, 10) == plain
     assert values(first, 3) == undisturbed(16)[13:]   # it goes on, where its directory is now
     for one in (second, first): one.close()
-
-
-def test_beyond_the_last_epoch_is_an_error():
-    buffer = buffered(num_epochs=2)
-    assert values(buffer, 26) == undisturbed(26)
-    with pytest.raises(BatchBufferError, match='epoch 2 was requested, but .* has num_epochs=2'): list(buffer)
-    buffer.set_epoch(1)
-    assert values(buffer, 13) == undisturbed(26)[13:]
-    buffer.close()

@@ -3,6 +3,7 @@ import json
 
 import pytest
 from buffer_parts import buffered, flip, reading, values
+from grids import full
 from loader_parts import nothing_is_left, program, wait_until
 
 from timmdata.buffer import buffer_status
@@ -18,6 +19,7 @@ def said(capsys, *arguments):
     return *capsys.readouterr(), status
 
 
+@full
 def test_commands_while_programs_run(tmp_path, capsys):
     "Status of a buffer in use, and what is refused; after a kill, the buffer is removed."
     directory = tmp_path/'buffer'

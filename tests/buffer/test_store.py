@@ -8,10 +8,10 @@ from itertools import islice
 
 import numpy as np
 import pytest
-from buffer_parts import batch_file, buffered, flip, forever, make_loader, undisturbed, values
+from buffer_parts import batch_file, buffered, flip, forever, undisturbed, values
+from grids import full, quick
 from loader_parts import children, nothing_is_left, program, wait_until
 
-from timmdata import BatchBuffer
 from timmdata.buffer import BatchBufferError
 
 pytestmark = pytest.mark.timeout(120)
@@ -48,6 +48,7 @@ def test_flipped_bits_are_made_again(tmp_path):
     assert seen == expected and rebuilt == 10
 
 
+@full
 @pytest.mark.parametrize('change', ['os.truncate(path, 0)', 'path.write_bytes(bytes(path.stat().st_size))'], ids=['cut', 'overwritten'])
 def test_a_file_that_is_changed_in_place_changes_no_batch(change, tmp_path):
     "In a program of its own: to read a mapped file behind its new end would be a bus error."
@@ -71,17 +72,7 @@ buffer.close()
     assert (code, errors) == (0, '') and out.split() == undisturbed(13)
 
 
-def test_batches_of_another_store_are_no_batches(tmp_path):
-    first, second = buffered(tmp_path/'a'), BatchBuffer(make_loader(), batches=9, directory=tmp_path/'b'/'buffer')
-    for buffer in (first, second): assert values(buffer, 3)[0] == undisturbed(1)[0]
-    wait_until(lambda: min(first.status()['waiting'], second.status()['waiting']) >= 4, 'they are not filled')
-    second.close()
-    shutil.copy(batch_file(first.store.directory, 3), batch_file(second.store.directory, 3))
-    with pytest.raises(BatchBufferError, match='batch 3 of store .* is damaged'): second.store.read(3)
-    first.close()
-
-
-@pytest.mark.parametrize('what', ['identity', 'all', 'directory'])
+@quick(1, 'what', ['identity', 'all', 'directory'])
 def test_files_that_go_are_an_error(tmp_path, what):
     buffer = buffered(tmp_path, low_watermark=8)
     values(buffer, 3)
@@ -94,13 +85,7 @@ def test_files_that_go_are_an_error(tmp_path, what):
     buffer.close()
 
 
-def test_no_room(tmp_path):
-    "Refused before anything is written, with what would fit."
-    with pytest.raises(BatchBufferError, match=r'needs .* GB free, enough for .* batches of 0.1 MB: use a smaller capacity'):
-        buffered(tmp_path, batches=10**9)
-    assert [path.name for path in (tmp_path/'buffer').iterdir()] == ['setup.lock']
-
-
+@full
 def test_a_full_disk_is_an_error_and_nothing_is_lost(tmp_path):
     "A short write: files may have 50 kB for a while, a batch has 77."
     expected, buffer = undisturbed(30), buffered(tmp_path, low_watermark=8)

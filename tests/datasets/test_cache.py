@@ -8,9 +8,9 @@ import shutil
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
+from grids import full, quick
 from loader_parts import program
 from PIL import Image
 
@@ -37,7 +37,7 @@ def same(one, other) -> bool:
     return len(one) == len(other) and all(torch.equal(a, b) and torch.equal(c, d) for (a, c), (b, d) in zip(one, other))
 
 
-@pytest.mark.parametrize('settings', [
+@quick(1, 'settings', [
     {}, dict(is_training=False), dict(backend='pillow'), dict(auto_augment='rand-m9-mstd0.5', re_prob=0.5), dict(num_aug_splits=2),
     dict(num_workers=2, worker_type='threads'), dict(num_workers=2, worker_type='processes'),
     dict(num_workers=2, multiprocessing_context='spawn')],
@@ -74,22 +74,6 @@ def copied(samples, folder: Path) -> Path:
     return folder
 
 
-def test_several_readers_share_it(val, tmp_path):
-    settings = CacheSettings(directory=tmp_path)
-    folder = settings.folder
-    first, second = (cached_dataset(val, settings, num_workers=0) for _ in range(2))
-    del first
-    remove_unread(folder)
-    assert second[0][0].tobytes() == val[0][0].tobytes()
-    part = ImageDataset.__new__(ImageDataset)   # a copy, as exclude= makes one, keeps it
-    part.__dict__ = {**second.__dict__, 'reader': second.reader.select(np.arange(3), None, second.class_to_idx)}
-    del second
-    remove_unread(folder)
-    assert len(part) == 3 and part[2][0].tobytes() == val[2][0].tobytes()
-    del part
-    assert not list(folder.iterdir())
-
-
 COPIES = {
     'relabel': lambda cached: relabel(cached, {name: name for name in cached.class_to_idx}),
     'Subset': lambda cached: torch.utils.data.Subset(cached, range(len(cached))),
@@ -97,7 +81,7 @@ COPIES = {
     'copy of a copy': lambda cached: copy.copy(copy.copy(cached))}
 
 
-@pytest.mark.parametrize('kind', COPIES)
+@quick(1, 'kind', COPIES)
 def test_copies_hold_it(val, tmp_path, kind):
     "The loader that made it goes, and its data set, too: the copy still reads, and the last one ends it."
     cache = {'directory': tmp_path}
@@ -116,8 +100,7 @@ def test_copies_hold_it(val, tmp_path, kind):
     assert not list(folder.iterdir())
 
 
-@pytest.mark.parametrize(
-    'workers', [dict(worker_type='threads'), dict(worker_type='processes'), dict(multiprocessing_context='spawn')], ids=str)
+@quick(1, 'workers', [dict(worker_type='threads'), dict(worker_type='processes'), dict(multiprocessing_context='spawn')], ids=str)
 def test_workers_read_a_copy(val, tmp_path, workers):
     "The end of a worker does not end the cache."
     cache = {'directory': tmp_path}
@@ -184,6 +167,7 @@ def test_a_file_that_changes_is_seen(samples, tmp_path):
     assert read() == after and len(list((tmp_path/'cache').glob('*.lock'))) == 3
 
 
+@full
 @pytest.mark.parametrize('end', ['ends', 'is killed'])
 def test_memory_is_given_back(val, tmp_path, end):
     folder = CacheSettings(directory=tmp_path).folder
@@ -216,6 +200,7 @@ print(sum(int(targets.sum()) for _, targets in loader), flush=True)
 '''
 
 
+@full
 def test_ranks_make_it_once(val, tmp_path):
     runs = [program(RANK.format(root=str(val.root), out=str(tmp_path))) for _ in range(3)]
     try: assert [run.end(60)[:2] for run in runs] == [(0, f'{sum(val.targets)}\n')] * 3
@@ -224,6 +209,7 @@ def test_ranks_make_it_once(val, tmp_path):
     assert not list(CacheSettings(directory=tmp_path).folder.iterdir())
 
 
+@full
 def test_a_cache_that_was_killed_goes_on(val, tmp_path, monkeypatch):
     from timmdata.datasets import packing
     monkeypatch.setattr(packing, '_SHARD_BYTES', 4_000_000)
@@ -289,7 +275,7 @@ def test_a_folder_that_others_have_planted_is_refused(val, tmp_path, link):
     assert not list(planted.iterdir())
 
 
-@pytest.mark.parametrize('where', ['memory', 'disk'])
+@quick(1, 'where', ['memory', 'disk'])
 def test_a_folder_that_cannot_be_written_is_named(val, tmp_path, where):
     "Of a directory in which nothing can be made, and of a disk that is full, or seems so: a file has a limit here."
     resource = pytest.importorskip('resource')

@@ -10,20 +10,15 @@ import zlib
 import numpy as np
 import pytest
 import torch
-from oddities import ODDITIES
 from pictures import encoded
 from PIL import Image
 from torch.utils.data import DataLoader
-from torchvision.datasets import ImageFolder
 
-import timmdata.readers.base
 from timmdata import relabel
 from timmdata.core.faults import ImageReadError
 from timmdata.datasets.image_dataset import ImageDataset, IterableImageDataset
 
 pytestmark = pytest.mark.timeout(60)
-UNREADABLE = ['truncated.jpg', 'empty.jpg', 'text.jpg']
-READABLE = [name for name in ODDITIES if name not in UNREADABLE]
 
 
 @pytest.fixture
@@ -31,11 +26,6 @@ def quiet():
     with warnings.catch_warnings():
         warnings.simplefilter('ignore')
         yield
-
-
-@pytest.mark.parametrize('background', [(0, 0), (0, 0, 256), (-1, 0, 0), (0, 0, 0, 0)])
-def test_wrong_background(samples, background):
-    with pytest.raises(ValueError, match='three integers'): ImageDataset(samples, background=background)
 
 
 # ---- kinds of damage
@@ -81,19 +71,6 @@ def test_damaged_file_is_one_kind_of_error_that_names_it(tmp_path, name, quiet):
     assert replacing[1][0].size == (64, 48) and replacing.bad_samples[0].replaced_by == 0
 
 
-def test_decompression_bomb_by_pillows_limit(tmp_path, monkeypatch):
-    monkeypatch.setattr(Image, 'MAX_IMAGE_PIXELS', 1000)
-    (tmp_path/'1.jpg').write_bytes(whole())   # 3072 pixels: more than twice the limit
-    with pytest.raises(ImageReadError, match=r'1\.jpg.*DecompressionBombError'): ImageDataset(tmp_path)[0]
-
-
-def test_file_that_went_away(tmp_path):
-    (tmp_path/'1.jpg').write_bytes(whole())
-    dataset = ImageDataset(tmp_path)
-    (tmp_path/'1.jpg').unlink()
-    with pytest.raises(ImageReadError, match=r'1\.jpg \(index 0\): FileNotFoundError'): dataset[0]
-
-
 @pytest.mark.skipif(not hasattr(os, 'geteuid') or os.geteuid() == 0, reason='root may read everything')
 def test_file_without_permission(tmp_path):
     (tmp_path/'1.jpg').write_bytes(whole())
@@ -102,23 +79,14 @@ def test_file_without_permission(tmp_path):
 
 
 @pytest.mark.parametrize('on_error', ['raise', 'skip', 'replace'])
-@pytest.mark.parametrize('code', [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.ESTALE])
-def test_fault_of_the_machine_is_never_skipped(samples, monkeypatch, on_error, code):
+@pytest.mark.parametrize('error', [MemoryError(), KeyboardInterrupt(), *(OSError(code, os.strerror(code)) for code in (
+    errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.ESTALE))], ids=repr)
+def test_fault_of_the_machine_is_never_skipped(samples, monkeypatch, on_error, error):
     dataset = ImageDataset(samples, on_error=on_error)
-    def no_open(*args, **kwargs): raise OSError(code, os.strerror(code))
+    def no_open(*args, **kwargs): raise error
     monkeypatch.setattr(os, 'open', no_open)
-    with pytest.raises(OSError) as raised: dataset[0]
-    assert raised.value.errno == code and not isinstance(raised.value, ImageReadError) and dataset.bad_samples == []
-
-
-@pytest.mark.parametrize('on_error', ['raise', 'skip', 'replace'])
-def test_memory_and_interrupts_are_never_skipped(samples, monkeypatch, on_error):
-    dataset = ImageDataset(samples, on_error=on_error)
-    for error in MemoryError, KeyboardInterrupt:
-        def fail(*args, error=error): raise error
-        monkeypatch.setattr(Image, 'open', fail)
-        with pytest.raises(error): dataset[0]
-    assert dataset.bad_samples == []
+    with pytest.raises(type(error)) as raised: dataset[0]
+    assert raised.value is error and dataset.bad_samples == []
 
 
 # ---- the rule of replacement
@@ -138,14 +106,6 @@ def test_replacement_is_seeded_and_the_same_again(tmp_path, quiet):
         return [s.replaced_by for s in dataset.bad_samples]
     assert chosen() == chosen() == chosen(replace_seed=0) != chosen(replace_seed=1)
     assert all(other % 2 for other in chosen()) and len(set(chosen())) > 8
-
-
-def test_replacement_ends(tmp_path, monkeypatch, quiet):
-    dataset, reads = ImageDataset(with_bad(tmp_path, 5, range(5)), on_error='replace', max_retries=4), []
-    read = timmdata.readers.base.read_file
-    monkeypatch.setattr(timmdata.readers.base, 'read_file', lambda path: reads.append(path) or read(path))
-    with pytest.raises(ImageReadError, match=r'2\.jpg \(index 2\).*max_retries=4'): dataset[2]
-    assert len(reads) == 5 and dataset.bad_samples == []
 
 
 def test_target_and_transform_of_a_replacement_are_its_own(tmp_path, quiet):
@@ -195,10 +155,6 @@ def test_index_out_of_range_and_negative(samples):
     assert len(list(zip(range(200), dataset, strict=False))) == 80   # iteration by index ends
 
 
-def test_index_that_is_no_whole_number(samples):
-    with pytest.raises((TypeError, IndexError)): ImageDataset(samples)[0.7]
-
-
 class OpenFiles:
     "A reader that gives open files, as timm's do, and further fields."
     def __init__(self, paths): self.paths, self.opened = paths, []
@@ -239,12 +195,6 @@ def test_stream_that_says_no_length(samples):
 
 # ---- what torchvision's data sets have
 
-def test_classes_targets_and_samples_are_torchvisions(samples):
-    ours, theirs = ImageDataset(samples, split='val'), ImageFolder(str(samples/'val'))
-    for name in ('classes', 'class_to_idx', 'targets', 'samples'): assert getattr(ours, name) == getattr(theirs, name), name
-    assert type(ours.targets) is list and {type(target) for target in ours.targets} == {int}
-
-
 def test_relabeled_samples_have_targets_of_their_own(samples):
     whole = ImageDataset(samples, split='val')
     assert len(whole.targets) == len(whole.samples) == 80
@@ -282,9 +232,3 @@ def test_several_labels_and_numbers_are_targets_as_they_are(samples):
     assert tags.targets == [[0, 1], []]
     ages = ImageDataset(samples, table=dict(path=paths, target=[0.5, 3.0]))
     assert ages.targets == [0.5, 3.0] and ages.samples == [(str(samples/path), age) for path, age in zip(paths, [0.5, 3.0])]
-
-
-def test_a_data_set_without_classes_says_so(samples, tmp_path):
-    shutil.copytree(samples/'val/cat', tmp_path/'flat')
-    assert 'classes: none, so every target is -1' in repr(ImageDataset(tmp_path/'flat'))
-    assert 'classes: 10' in repr(ImageDataset(samples))

@@ -1,5 +1,4 @@
 "Packs: the source data set, WebDataset, timm and DALI as oracles; kills, full disks, damage; a million samples."
-import errno
 import io
 import json
 import pickle
@@ -16,6 +15,7 @@ import numpy as np
 import psutil
 import pytest
 import torch
+from grids import full, quick
 from jpegtran import TURBO
 from loader_parts import is_alive, program, wait_until
 from PIL import Image
@@ -25,10 +25,9 @@ from timmdata.core.faults import ImageReadError, SourceError
 from timmdata.core.restarts import encode_jpeg
 from timmdata.datasets import packing
 from timmdata.datasets.image_dataset import IterableImageDataset
-from timmdata.datasets.packing import PackSettings, check_pack, write_pack
+from timmdata.datasets.packing import check_pack, write_pack
 from timmdata.datasets.relabel import LabelMap, relabel
 from timmdata.datasets.wrappers import fingerprint
-from timmdata.inspection.inspection import inspect
 from timmdata.readers.pack import ROW, ReaderPack, ReaderShards, open_index, save_index
 from timmdata.readers.sample_table import LabelLists, SampleTable
 
@@ -92,7 +91,7 @@ def test_samples_names_and_batches_are_those_of_the_source(val, packed, tmp_path
     assert same(batches(found), batches(val))
 
 
-@pytest.mark.parametrize('settings', [dict(worker_type='threads'), dict(worker_type='processes'), dict(multiprocessing_context='spawn')])
+@quick(1, 'settings', [dict(worker_type='threads'), dict(worker_type='processes'), dict(multiprocessing_context='spawn')])
 def test_workers_of_every_kind_read_a_pack(val, packed, settings):
     assert same(batches(ImageDataset(packed, split='validation'), num_workers=2, **settings), batches(val))
 
@@ -108,23 +107,6 @@ def test_a_run_moves_from_the_folder_to_the_pack(val, packed):
     assert same([(images.clone(), targets.clone()) for images, targets in after], expected[1:])
 
 
-@pytest.mark.parametrize('settings', [dict(short_side=64), dict(format='raw')])
-def test_a_state_does_not_move_to_other_pixels(val, packed, tmp_path, settings):
-    def loader_of(dataset): return create_loader(dataset, 48, 16, is_training=True, seed=7, device='cpu', num_workers=0)
-    write_pack(val, tmp_path, num_workers=0, **settings)
-    small, lossless, source = (loader_of(ImageDataset(root, split='val')) for root in (tmp_path, packed, val.root))
-    half = torch.utils.data.Subset(ImageDataset(tmp_path, split='val'), range(40))
-    for loader, other in (small, source), (source, small), (small, lossless), (lossless, small):
-        with pytest.raises(ValueError, match='changed_pixels was .*(none|format=)'): loader.load_state_dict(other.state_dict())
-    with pytest.raises(ValueError, match='changed_pixels'): loader_of(half).load_state_dict(
-        loader_of(torch.utils.data.Subset(val, range(40))).state_dict())
-    for loader in small, lossless, source:
-        loader.load_state_dict(loader.state_dict())
-        state = source.state_dict()
-        del state['settings']['changed_pixels']   # as before they were compared: dataset and samples are the same for all
-        loader.load_state_dict(state)
-
-
 def test_selections_work_as_on_folders(val, packed):
     name = val.filename(3)
     left = ImageDataset(packed, split='val', exclude=[name])
@@ -138,18 +120,6 @@ def test_selections_work_as_on_folders(val, packed):
     with pytest.raises(ValueError, match='none of the classes'): ImageDataset(packed, split='val', class_map={'xyz': 0})
     with pytest.raises(ValueError, match="there is no split 'test'"): ImageDataset(packed, split='test')
     with pytest.raises(TypeError, match='index_file'): ImageDataset(packed, split='val', index_file='x')
-
-
-def test_what_has_no_file_of_its_own_says_so(packed):
-    dataset = ImageDataset(packed, split='val')
-    with pytest.raises(AttributeError, match='has no separate file'): _ = dataset.samples
-    assert 'samples: 80' in repr(dataset) and '<img' in dataset._repr_html_()
-
-
-def test_a_pack_is_inspected_as_its_folder(val, packed, tmp_path):
-    found, expected = (inspect({'val': dataset}, tmp_path/name, exact=True, num_threads=1)
-                       for name, dataset in (('packed', ImageDataset(packed, split='val')), ('folder', val)))
-    assert str(found).replace('packed', 'folder') == str(expected)
 
 
 # ---- other programs
@@ -258,6 +228,7 @@ def test_a_pack_that_is_killed_at_its_very_end_leaves_nothing(val, tmp_path, mon
     assert sorted(path.name for path in tmp_path.iterdir()) == ['_info.json', 'index', 'val-000000.tar']
 
 
+@full
 def test_interrupts_end_a_pack_and_its_processes(val, tmp_path):
     run = program(PACKS.format(root=str(val.root), out=str(tmp_path/'out'), num=2))
     try:
@@ -271,6 +242,7 @@ def test_interrupts_end_a_pack_and_its_processes(val, tmp_path):
     assert not list((tmp_path/'out'/'.packing-val').glob('*.tar'))
 
 
+@full
 def test_another_pack_is_not_mixed_in(val, packed, tmp_path, monkeypatch):
     with pytest.raises(FileExistsError, match="already has a split 'val'"): write_pack(val, packed, num_workers=0)
     monkeypatch.setattr(packing, 'finish_pack', lambda plan: 1 / 0)
@@ -338,6 +310,7 @@ packing.write_pack(ImageDataset({root!r}, split={split!r}), {out!r}, num_workers
 '''
 
 
+@full
 @pytest.mark.parametrize('split', ['val', 'train'])
 def test_a_second_packer_of_a_folder_is_refused_until_the_first_has_ended(photos, tmp_path, split):
     first = subprocess.Popen([sys.executable, '-c', SLOWLY.format(root=str(photos), split='val', out=str(tmp_path/'out'))],
@@ -364,6 +337,7 @@ def is_packed_into(packed) -> bool:
     return False
 
 
+@full
 def test_a_child_that_outlives_its_program_does_not_hold_the_lock(photos, tmp_path):
     "As a jpegtran that is stopped, or a worker of the same program."
     started = "    import subprocess\n    print(subprocess.Popen(['sleep', '60']).pid, flush=True)\n"
@@ -381,7 +355,7 @@ def test_a_child_that_outlives_its_program_does_not_hold_the_lock(photos, tmp_pa
         first.communicate()
 
 
-@pytest.mark.parametrize('num_workers', [0, 1, 3])
+@quick(2, 'num_workers', [0, 1, 3])
 def test_images_come_in_order_and_errors_in_encoding_are_raised(val, tmp_path, monkeypatch, num_workers):
     images = [Image.new('RGB', (k, 9)) for k in range(1, 40)]
     write_pack(ImageDataset('', Given(images, [*range(39)])), tmp_path/'out', 'all', num_workers=num_workers)
@@ -390,7 +364,7 @@ def test_images_come_in_order_and_errors_in_encoding_are_raised(val, tmp_path, m
     with pytest.raises(ZeroDivisionError): write_pack(val, tmp_path/'other', short_side=16, num_workers=num_workers)
 
 
-@pytest.mark.parametrize('code, message', [
+@quick(1, 'code, message', [
     (None, 'jpegtran is not on PATH: install libjpeg-turbo-progs with apt, jpeg-turbo with brew'),
     ('sys.exit(1)', "is not libjpeg-turbo's: install libjpeg-turbo-progs"),
     (TURBO + 'sys.exit(2)', 'jpegtran failed: exit status 2'), (TURBO + 'os.kill(os.getpid(), 9)', 'jpegtran failed: exit status -9')])
@@ -416,6 +390,7 @@ def test_a_result_with_other_pixels_is_not_kept(tmp_path, image, stand_in):
     assert bytes(ReaderPack(tmp_path/'out')[0][0]) == saved(image, 'JPEG')
 
 
+@full
 def test_a_pack_that_was_begun_without_jpegtran_does_not_go_on_with_it(val, tmp_path, stand_in, monkeypatch):
     def begun(**settings):
         with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
@@ -430,6 +405,7 @@ def test_a_pack_that_was_begun_without_jpegtran_does_not_go_on_with_it(val, tmp_
     assert write_pack(val, tmp_path/"{'format': 'raw'}", format='raw', num_workers=1).num_samples == 80
 
 
+@full
 def test_a_refused_packing_does_not_block_the_next(val, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(packing.shutil, 'disk_usage', lambda path: shutil._ntuple_diskusage(10, 9, 1_000_000))
@@ -463,15 +439,7 @@ def saved(image: Image.Image, format: str, **options) -> bytes:
 def image(val) -> Image.Image: return val[5][0]
 
 
-def test_what_has_no_segments_stays_as_it_is(tmp_path, image):
-    files = dict(a_png=saved(image, 'PNG'), b_jpg=saved(image, 'JPEG', progressive=True),
-                 d_jpg=encode_jpeg(image))
-    report = write_pack(folder_of(tmp_path, **files), tmp_path/'out', 'all', num_workers=0)
-    reader = ReaderPack(tmp_path/'out')
-    assert report.kinds == {'as it is': 3} and [bytes(data) for data, _ in reader] == list(files.values())
-
-
-@pytest.mark.parametrize('subsampling', ['4:4:4', '4:2:2', '4:2:0'])
+@quick(1, 'subsampling', ['4:4:4', '4:2:2', '4:2:0'])
 def test_smaller_photographs_are_those_of_pillow(tmp_path, image, subsampling):
     source = saved(image, 'JPEG', quality=95, subsampling=subsampling)
     gray = saved(image.convert('L'), 'JPEG')
@@ -581,12 +549,6 @@ def test_bad_files_go_by_the_rule_of_the_data_set(tmp_path, image):
         write_pack(ImageDataset(tmp_path/'in', split=None, on_error='skip'), tmp_path/'none', 'all', num_workers=0)
 
 
-def test_too_little_room_is_said_before(val, tmp_path, monkeypatch):
-    monkeypatch.setattr(packing.shutil, 'disk_usage', lambda path: shutil._ntuple_diskusage(10, 9, 1_000_000))
-    with pytest.raises(OSError, match=r'needs about 0\.00 GB more') as error: write_pack(val, tmp_path, num_workers=0)
-    assert error.value.errno == errno.ENOSPC and not list(tmp_path.glob('*.tar'))
-
-
 FULL = '''
 import resource, signal
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -594,6 +556,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, 500_000))
 '''
 
 
+@full
 def test_a_disk_that_gets_full_leaves_what_can_go_on(val, tmp_path, monkeypatch):
     run = program(PACKS.replace('300_000', '800_000').format(root=str(val.root), out=str(tmp_path/'out'), num=0), first=FULL)
     try: code, _, errors = run.end(60)
@@ -687,11 +650,6 @@ def test_a_check_finds_a_file_that_is_missing_or_was_cut_short(copy, file):
     assert check_pack(copy) == []
 
 
-def test_a_check_is_of_a_folder_with_a_pack(val):
-    for root in val.root, 's3://bucket/packed':
-        with pytest.raises(ValueError, match='not a folder with a pack: pass the folder that write_pack'): check_pack(root)
-
-
 # ---- packs of strangers
 
 def described(root: Path, change) -> None:
@@ -729,7 +687,7 @@ def test_links_inside_a_pack_are_read(copy, val):
     assert len(ImageDataset(copy, split='val')) == len(val)
 
 
-@pytest.mark.parametrize('change', [
+@quick(6, 'change', [
     lambda split, ours, info: info.update(timmdata={'pack_version': 2}),
     lambda split, ours, info: info['timmdata'].update(splits=[1]),
     lambda split, ours, info: info['timmdata'].update(splits={}),
@@ -759,7 +717,7 @@ def header(shape: str, descr: str = '<i8') -> bytes:
     return b'\x93NUMPY\x01\x00' + len(text).to_bytes(2, 'little') + text.encode()
 
 
-@pytest.mark.parametrize('name, content', [
+@quick(6, 'name, content', [
     ('targets', np.full(80, -7)), ('targets', np.full(80, 10**15)), ('targets', np.full(80, 'x')), ('targets', np.array(3)),
     ('targets', header('(1000000000000000,)')), ('targets', header('(' * 100)), ('targets', header('(-5,)')), ('targets', header("'x'")),
     ('targets', header('(80,)', '|O')), ('names', np.zeros(3)), ('names', header('(10000000000000000000000,)')),
@@ -812,7 +770,3 @@ print(len(dataset), seconds < 1, psutil.Process().memory_full_info().uss - befor
 ''')
     try: assert run.end(60)[:2] == (0, f'{num} True True\n')
     finally: run.kill()
-
-
-def test_settings_describe_themselves():
-    assert PackSettings().format == 'jpeg' and 'short_side=None' in repr(PackSettings())

@@ -1,6 +1,4 @@
 "Labels of any data set: found without decoding, renamed, merged and dropped."
-import json
-from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -13,7 +11,6 @@ from torchvision.datasets.vision import VisionDataset
 from timmdata import ImageDataset, LabelMap, create_loader, relabel
 from timmdata.datasets.relabel import classes_of, targets_of
 from timmdata.datasets.wrappers import fingerprint
-from timmdata.readers.class_map import ClassMapError, check_class_map
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -73,36 +70,12 @@ def test_the_map_is_part_of_a_checkpoint(photos, frame):
     with pytest.raises(ValueError, match='dataset was'): loader({'ant': 'insect', 'cat': 'animal'}).load_state_dict(state)
 
 
-def test_evaluation_with_other_classes_is_refused(photos, frame):
-    train = ImageDataset(photos, table=frame)
-    val = ImageDataset(photos, split='val', table=frame[frame.target != 'bee'])   # numbered without bee
-    with pytest.raises(ClassMapError, match=r'3 with a different index \(cat: 1, was 2, .*; 1 missing \(bee\)'):
-        create_loader(val, 8, 4, class_to_idx=train.class_to_idx)
-    right = ImageDataset(photos, split='val', table=frame[frame.target != 'bee'], class_map=train.class_to_idx)
-    assert len(create_loader(right, 8, 4, class_to_idx=train.class_to_idx)) == 1
-    with pytest.raises(ClassMapError): classes_of(ConcatDataset([train, val]))
-    check_class_map(right.class_to_idx, json.loads(json.dumps(train.class_to_idx)))
-
-
-def test_nothing_is_decoded(photos, frame):
-    with patch.object(Image, 'open', side_effect=AssertionError('an image is opened')):
-        dataset = ImageDataset(photos, split=None, table=frame)
-        assert len(relabel(Subset(dataset, range(15)), {'ant': 'x'})) == 3
-
-
 class Plain(torch.utils.data.Dataset):
     "A data set that says its classes and targets, as torchvision's do."
     def __init__(self, targets, classes=('cat', 'dog', 'truck'), target_transform=None):
         self.targets, self.classes, self.target_transform = targets, classes, target_transform
     def __len__(self): return len(self.targets)
     def __getitem__(self, index): return None, self.targets[index]
-
-
-def test_samples_without_a_label_are_dropped():
-    "As in torchvision's STL10('train+unlabeled')."
-    made = relabel(Plain(np.array([0, 1, 2, -1, -1])), {'cat': 'cat', 'truck': 'lorry'})
-    assert [made[k][1] for k in range(len(made))] == [0, 1] and made.label_report.num_kept == len(made) == 2
-    assert ('(no label)', None, 2) in made.label_report.rows
 
 
 def test_targets_that_have_several_columns():

@@ -50,15 +50,6 @@ def test_epoch_is_told_to_the_sampler_and_the_dataset():
     assert loader.dataset.epoch == loader.sampler.epoch == 4
 
 
-@pytest.mark.parametrize('call', [
-    lambda loader: loader.state_dict(), lambda loader: loader.load_state_dict({}), lambda loader: loader.replay(0, 0)])
-def test_what_needs_an_index_is_refused_by_name(call):
-    stream = create_loader(IterableImageDataset(reader=Stream(8)), 8, 4, num_workers=0, device='cpu')
-    for loader, name in ((PrefetchLoader([], device='cpu'), 'list'), (stream, 'StreamLoader')):
-        with pytest.raises(TypeError, match=f'{name} cannot .*: use create_loader with a dataset whose samples have an index'):
-            call(loader)
-
-
 def test_switch_of_a_collate_function_of_timm():
     timms = pytest.importorskip('timm.data').FastCollateMixup(num_classes=3)
     loader = PrefetchLoader(DataLoader([0], collate_fn=timms), device='cpu')

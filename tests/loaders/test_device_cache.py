@@ -2,6 +2,7 @@
 import numpy as np
 import pytest
 import torch
+from grids import quick
 from loader_parts import Coded, nothing_is_left
 from PIL import Image
 from torch.utils.data import Subset
@@ -43,7 +44,7 @@ SETTINGS = {
 
 
 @pytest.mark.parametrize('device', DEVICES)
-@pytest.mark.parametrize('name', SETTINGS)
+@quick(4, 'name', SETTINGS)
 def test_batches_are_those_of_the_ordinary_path(pictures, name, device):
     settings = dict(input_size=28, batch_size=16, seed=3, num_workers=0, device=device, color_jitter=None) | SETTINGS[name]
     cached, plain = (create_loader(pictures, cache=cache, **settings) for cache in ('device', None))
@@ -58,16 +59,6 @@ def test_batches_are_those_of_the_ordinary_path(pictures, name, device):
 def test_crops_that_are_resized_in_training_are_refused_when_the_loader_is_made(pictures, settings):
     with pytest.raises(ValueError, match="Use train_crop_mode='rc' .* or cache='memory'"):
         create_loader(pictures, 28, 16, is_training=True, cache='device', device='cpu', **settings)
-
-
-@pytest.mark.parametrize('settings', [{}, dict(crop_pct=1, input_size=24), dict(input_size=(28, 30), crop_mode='squash', crop_pct=1)])
-def test_an_evaluation_that_resizes_says_which_size_it_can_have(pictures, settings):
-    loader = create_loader(pictures, **{**dict(input_size=28, batch_size=16, cache='device', device='cpu'), **settings})
-    with pytest.raises(ValueError, match=r'cannot resize images.* Use input_size=\(28, 32\) and crop_pct=1, or omit cache='):
-        list(loader)
-    loader.close()
-    offered = create_loader(pictures, (28, 32), 16, crop_pct=1, cache='device', device='cpu')
-    assert next(iter(offered))[0].shape == (16, 3, 28, 32)
 
 
 def test_crops_are_torchvisions(pictures):
@@ -150,7 +141,7 @@ class OnDevice(Coded):
 
 
 @pytest.mark.parametrize('context', ['fork', pytest.param('spawn', marks=pytest.mark.full)])
-@pytest.mark.parametrize('field', ['image', 'target', 'dict'])
+@quick(1, 'field', ['image', 'target', 'dict'])
 def test_tensors_on_a_device_are_refused_in_worker_processes(field, context):
     if context == 'spawn' and field != 'image': pytest.skip('one of them is enough')
     transform = torch.nn.Identity() if field == 'image' else None

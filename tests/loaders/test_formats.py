@@ -1,6 +1,7 @@
 "Formats: settings without the data, then parts with it; a format of a stranger, beside two plain loaders."
 import pytest
 import torch
+from grids import quick
 from loader_parts import Coded
 from torchvision.transforms.functional import resize
 
@@ -70,9 +71,9 @@ def settings_for(samples, **more): return {**dict(
     device='cpu'), **more}
 
 
-@pytest.mark.parametrize('workers', [dict(num_workers=0), dict(num_workers=2, worker_type='threads'),
+@quick(2, 'workers', [dict(num_workers=0), dict(num_workers=2, worker_type='threads'),
                                      dict(num_workers=2, worker_type='processes', multiprocessing_context='fork')], ids=str)
-@pytest.mark.parametrize('use_prefetcher', [True, False])
+@quick(1, 'use_prefetcher', [True, False])
 def test_a_strangers_format_has_all_that_ours_have(samples, workers, use_prefetcher):
     settings = settings_for(samples, re_prob=0.5, use_prefetcher=use_prefetcher, **workers)
     loader, plain = make_loader(Arguments(create_loader, settings), SmallFormat), create_loader(**settings)

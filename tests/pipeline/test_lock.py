@@ -5,6 +5,7 @@ import time
 
 import pytest
 import torch
+from grids import quick
 from PIL import Image
 
 from timmdata.core.jpeg import Pixels, cut_below, read_layout
@@ -47,7 +48,7 @@ def test_a_thread_that_keeps_the_lock_is_noticed():
     assert wakes(lambda: sum(numbers), 5) <= 2
 
 
-@pytest.mark.parametrize('interpolation', ['bilinear', 'bicubic'])
+@quick(1, 'interpolation', ['bilinear', 'bicubic'])
 def test_resizing_lets_go_of_the_lock(data, interpolation):
     pixels, out = torch.from_numpy(Pixels(data).read()).permute(2, 0, 1), allocate_rows(1, 3, (224, 224))[0]
     assert wakes(lambda: resize_into(pixels, out, interpolation)) > 10

@@ -3,6 +3,7 @@ import itertools
 
 import pytest
 import torch
+from grids import quick
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms import functional as F
 
@@ -23,8 +24,8 @@ def window_of(image, crop) -> tuple[int, int]:
     return value // image.shape[2] - place[0], value % image.shape[2] - place[1]
 
 
-@pytest.mark.parametrize('size, crop_pct', [((224, 224), None), ((224, 224), 1.), ((33, 33), 0.9), ((7, 7), 0.3)])
-@pytest.mark.parametrize('mode', ['center', 'squash'])
+@quick(1, 'size, crop_pct', [((224, 224), None), ((224, 224), 1.), ((33, 33), 0.9), ((7, 7), 0.3)])
+@quick(1, 'mode', ['center', 'squash'])
 def test_evaluation_is_resize_and_center_crop_of_torchvision(size, crop_pct, mode):
     geometry = CenterCrop(AugmentSettings(size, crop_pct=crop_pct, crop_mode=mode))
     scaled = int(size[0] / (crop_pct or 0.875))
@@ -41,7 +42,7 @@ def test_evaluation_is_resize_and_center_crop_of_torchvision(size, crop_pct, mod
         else: assert choices.offset == window, (height, width)
 
 
-@pytest.mark.parametrize('size', [(3, 5), (4, 4), (30, 41), (41, 30), (64, 64)])
+@quick(1, 'size', [(3, 5), (4, 4), (30, 41), (41, 30), (64, 64)])
 def test_windows_of_any_crop_are_torchvisions(size):
     "Sizes with a ratio of their own: resizing keeps it, and the crop pads where the picture is smaller."
     geometry = CenterCrop(AugmentSettings(size, crop_pct=0.9, crop_mode='border'))

@@ -2,6 +2,7 @@
 import pytest
 import torch
 import torch.utils.data
+from grids import full
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from timm.data.naflex_transforms import patchify_image
@@ -103,6 +104,7 @@ def test_siglip2_gets_patches_mask_and_grids(grids):
     assert torch.equal(found['pixel_values'], padded_batch(make_images(grids, (4, 4)), (4, 4))['patches'])
 
 
+@full
 @given(GRIDS)
 @settings(max_examples=5, deadline=None)
 def test_siglip2_equals_the_image_processor(grids):
@@ -139,14 +141,3 @@ def test_batches_of_a_loader(mode, channels_last):
             assert torch.equal(image, make_images([Drawn.grids[index]], (4, 4))[0])   # of its own size: no resizing
             count += 1
     assert count == 5
-
-
-def test_batches_with_several_images_in_a_row_are_refused():
-    with pytest.raises(ValueError, match="several images per row.*mode='native'"):
-        as_siglip2(packed_batch(make_images([(1, 2), (2, 2)], (4, 4)), (4, 4)))
-
-
-@pytest.mark.parametrize('patch_size', [None, 5, (2, 7)])
-def test_a_patch_size_that_does_not_fit_is_refused(patch_size):
-    batch = padded_batch(make_images([(2, 2)], (2, 6)), (2, 6))
-    with pytest.raises(ValueError, match=r'patches have 12 pixels.*pass patch_size=\(height, width\)'): unpatchify(batch, patch_size)

@@ -4,6 +4,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from grids import full, quick
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
@@ -77,7 +78,7 @@ def images_of(batch) -> list[torch.Tensor]:
 # the batches
 
 @pytest.mark.parametrize('mode', MODES)
-@pytest.mark.parametrize('given', [
+@quick(1, 'given', [
     dict(num_workers=2, worker_type='threads'), dict(num_workers=2, worker_type='processes'), dict(use_prefetcher=False),
     dict(num_workers=1, worker_type='processes', use_prefetcher=False)],
     ids=['threads', 'processes', 'no prefetcher', 'processes, no prefetcher'])
@@ -86,13 +87,14 @@ def test_batches_do_not_depend_on_who_makes_them(photos, mode, given):
     assert equal(kept(loader_of(photos, mode, **words)), kept(loader_of(photos, mode, **words, **given)))
 
 
+@full
 def test_decoded_images_may_be_kept(photos):
     for mode in MODES: assert equal(
         kept(loader_of(photos, mode, cache='memory')), kept(loader_of(photos, mode, scaled_decode=False)))
 
 
 @pytest.mark.parametrize('mode', MODES)
-@pytest.mark.parametrize('is_training', [True, False])
+@quick(1, 'is_training', [True, False])
 def test_a_run_resumes_anywhere_and_batches_are_made_again(photos, mode, is_training):
     words = dict(is_training=is_training, re_prob=0.5 if is_training else 0., num_workers=2)
     whole = kept(loader_of(photos, mode, **words))
@@ -132,7 +134,7 @@ def test_images_are_the_same_in_all_forms_of_batches(photos):
         assert len(found) == 36 and all(torch.equal(*pair) for pair in found.values())
 
 
-@pytest.mark.parametrize('patch_size', [16, 14, (8, 16)])
+@quick(1, 'patch_size', [16, 14, (8, 16)])
 def test_in_evaluation_pixels_are_those_of_the_resized_image(photos, patch_size):
     height, width = patch_size if isinstance(patch_size, tuple) else (patch_size, patch_size)
     data, seen = ImageDataset(photos), 0
@@ -158,8 +160,8 @@ def test_native_enlarges_nothing_and_keeps_to_the_longest(photos):
 
 
 @pytest.mark.parametrize('mode', ['native', 'packed'])
-@pytest.mark.parametrize('patch_size', [16, (8, 14)], ids=str)
-@pytest.mark.parametrize('given', [{}, dict(scale=(0.5, 3.), ratio=(0.3, 2.)), dict(scale=(1., 1.), ratio=(1.5, 2.))],
+@quick(1, 'patch_size', [16, (8, 14)], ids=str)
+@quick(1, 'given', [{}, dict(scale=(0.5, 3.), ratio=(0.3, 2.)), dict(scale=(1., 1.), ratio=(1.5, 2.))],
                          ids=['default', 'large', 'never fits'])
 def test_in_training_a_crop_keeps_its_own_size(photos, mode, patch_size, given):
     "Its patches are those that cover it, or as many as fit in the longest sequence; and it has just that room."
@@ -216,7 +218,7 @@ def test_another_image_than_was_planned_fits_in_its_room(photos, mode):
         assert one == other if index % 3 else math.prod(other.size) <= 9 * 256 and other.crop == one.crop
 
 
-@pytest.mark.parametrize('is_turned', [True, False])
+@quick(1, 'is_turned', [True, False])
 def test_crops_of_turned_images_are_planned_as_they_are_drawn(tmp_path, is_turned):
     for index in range(8):
         (tmp_path/'class').mkdir(exist_ok=True)
@@ -229,6 +231,7 @@ def test_crops_of_turned_images_are_planned_as_they_are_drawn(tmp_path, is_turne
             assert drawn.size == tuple(16 * math.ceil(edge / 16) for edge in drawn.crop[2:])
 
 
+@full
 def test_in_a_loop_the_length_is_that_of_the_pass(photos):
     for arguments in dict(use_prefetcher=False), dict(num_workers=2), {}:
         loader, lengths = loader_of(photos, 'packed', dict(train_seq_lens=(64,)), batch_size=1, **arguments), []
@@ -295,7 +298,7 @@ def test_ranks_share_an_epoch(photos, mode, monkeypatch):
     assert sorted(set(seen)) == list(range(36)) and len(seen) == 36
 
 
-@pytest.mark.parametrize('mode', MODES)
+@quick(2, 'mode', MODES)
 def test_what_cannot_be_read_is_replaced_or_left_out(photos, mode, tmp_path):
     for path in sorted(photos.rglob('*.jpg')):
         folder = tmp_path/path.parent.name
@@ -311,6 +314,7 @@ def test_what_cannot_be_read_is_replaced_or_left_out(photos, mode, tmp_path):
         assert len(targets) == len(batch['grid_sizes']) and int(batch['grid_sizes'].prod(1).sum()) == int(batch['patch_valid'].sum())
 
 
+@full
 def test_sizes_come_from_the_index_of_a_pack(photos, tmp_path):
     write_pack(ImageDataset(photos), tmp_path/'pack', seed=1)
     packed = ImageDataset(tmp_path/'pack')
@@ -330,7 +334,7 @@ def test_what_cannot_be_had_together_is_refused(photos, words, error, message):
     with pytest.raises(error, match=message): loader_of(photos, **words)
 
 
-@pytest.mark.parametrize('mode', MODES)
+@quick(1, 'mode', MODES)
 def test_a_state_of_other_sequences_says_which(photos, mode):
     was, now = (create_loader(ImageDataset(photos), batch_size=2, is_training=True, num_workers=0, device='cpu',
                               naflex=NaFlex(mode=mode, train_seq_lens=lengths)) for lengths in ((64,), (64, 81)))
@@ -364,6 +368,7 @@ def test_small_batches_are_not_cut_to_a_multiple():
     assert [bucket.num_rows for bucket in NaFlex(train_seq_lens=(32, 128)).buckets(9, True)] == [32, 8]
 
 
+@full
 def test_pictures(photos):
     import matplotlib
     matplotlib.use('agg')
@@ -371,21 +376,6 @@ def test_pictures(photos):
         loader = loader_of(photos, mode, dict(patchify_channels_last=False))
         assert len(show_batch(loader, n=3).axes) >= 3
         with pytest.raises(TypeError, match='cannot draw patches: use show_batch'): show_replay(loader, 0, 0)
-
-
-def test_wrong_calls_are_refused(photos):
-    data = ImageDataset(photos)
-    with pytest.raises(TypeError, match=r'naflex=.* NaFlex\(mode='): create_loader(data, batch_size=4, naflex=dict(mode='native'))
-    with pytest.raises(TypeError, match='NaFlexMixup .*naflex='):
-        create_loader(data, 64, 4, is_training=True, mixup=NaFlexMixup(num_classes=3))
-    with pytest.raises(ValueError, match='a stream and naflex'):
-        create_loader(torch.utils.data.ChainDataset([]), batch_size=4, naflex=NaFlex())
-    with pytest.raises(ValueError, match='do not fill one batch'):
-        kept(loader_of(Subset(data, [0]), 'native', batch_size=64, drop_last=True))
-    state = loader_of(photos, 'native').state_dict()
-    with pytest.raises(ValueError, match='digest'): loader_of(photos, 'native', dict(image_sizes=np.full((36, 2), 100))
-                                                             ).load_state_dict(state)
-    with pytest.raises(ValueError, match='naflex'): loader_of(photos, 'native', dict(patch_size=8)).load_state_dict(state)
 
 
 # on the device
@@ -441,7 +431,7 @@ def test_tokens_are_described_as_by_a_loop(drawn):
         expected.get(token, ([0, 0], False, 0)) for token in range(len(valid))]
 
 
-@pytest.mark.parametrize('mode', MODES)
+@quick(2, 'mode', MODES)
 def test_mixing_and_erasing_are_those_of_the_transforms(photos, mode):
     mixup = NaFlexMixup(num_classes=3, mixup_alpha=0.4)
     loader = loader_of(photos, mode, mixup=mixup, re_prob=1., re_mode='const')

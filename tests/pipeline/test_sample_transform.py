@@ -7,13 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from grids import quick
 from oddities import ODDITIES
 from pictures import differences, encoded, largest, photographs, psnr, random_colors, rgb
 from PIL import Image, ImageEnhance
 from torchvision.transforms import functional as F
 
 from timmdata.core import jpeg as fast_decode
-from timmdata.core.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
+from timmdata.core.constants import IMAGENET_DEFAULT_STD
 from timmdata.core.jpeg import Pixels, choose_factor, resolve_backend
 from timmdata.datasets.image_dataset import ImageDataset
 from timmdata.loader import create_loader
@@ -35,7 +36,7 @@ simplejpeg = pytest.param('simplejpeg', marks=pytest.mark.skipif(fast_decode.sim
 DECODERS = [simplejpeg, 'torchvision']
 UNREADABLE = ['truncated.jpg', 'empty.jpg', 'text.jpg']
 READABLE = [name for name in ODDITIES if name not in UNREADABLE]
-MEAN, STD = IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
+STD = IMAGENET_DEFAULT_STD
 
 
 @pytest.fixture(autouse=True)
@@ -78,7 +79,7 @@ def assert_rounding(counts, one: float = 0.01, two: float = 1e-4):
 
 @pytest.mark.parametrize('source', ['samples', pytest.param('imagenet-200', marks=pytest.mark.full)])
 @pytest.mark.parametrize('kind', ['evaluation', 'training'])
-@pytest.mark.parametrize('interpolation', TWO)
+@quick(1, 'interpolation', TWO)
 def test_default_pixels_are_pillows_but_for_rounding(samples, interpolation, kind, source):
     counts, paths = Counter(), photographs(samples, source)
     for k, path in enumerate(paths):
@@ -99,7 +100,7 @@ def test_default_pixels_are_pillows_but_for_rounding(samples, interpolation, kin
     assert_rounding(sum(counts.values()), 0.05, TWO[interpolation])
 
 
-@pytest.mark.parametrize('name', ['nearest', 'box', 'hamming', 'lanczos'])
+@quick(1, 'name', ['nearest', 'box', 'hamming', 'lanczos'])
 def test_other_interpolations_are_pillows(samples, name):
     data = (samples/'val/cat/0000.jpg').read_bytes()
     for settings in dict(), dict(crop_mode='border'), dict(is_training=True):
@@ -110,8 +111,8 @@ def test_other_interpolations_are_pillows(samples, name):
         assert_rounding(differences(*rows))
 
 
-@pytest.mark.parametrize('edges', [(1, 1), (1, 300), (300, 1), (7, 500), (33, 47), (64, 96), (65, 97), (2000, 30)])
-@pytest.mark.parametrize('mode', ['RGB', 'L', 'RGBA'])
+@quick(4, 'edges', [(1, 1), (1, 300), (300, 1), (7, 500), (33, 47), (64, 96), (65, 97), (2000, 30)])
+@quick(1, 'mode', ['RGB', 'L', 'RGBA'])
 def test_odd_shapes_and_modes_are_pillows_but_for_rounding(edges, mode):
     channels = len(Image.new(mode, (1, 1)).getbands())
     noise = np.random.default_rng(0).integers(0, 256, (*edges, channels), np.uint8)
@@ -125,10 +126,10 @@ def test_odd_shapes_and_modes_are_pillows_but_for_rounding(edges, mode):
             assert_rounding(differences(*rows), 0.25, 0)
 
 
-@pytest.mark.parametrize('settings', [
+@quick(2, 'settings', [
     dict(), dict(is_training=True, color_jitter=None, scaled_decode=False),
     dict(is_training=True, color_jitter=None, interpolation='bicubic', train_crop_mode='rkrr', scaled_decode=False)], ids=str)
-@pytest.mark.parametrize('use_prefetcher', [False, True])
+@quick(1, 'use_prefetcher', [False, True])
 def test_batches_are_pillows_but_for_rounding(samples, settings, use_prefetcher):
     dataset, scale = ImageDataset(samples, split='val'), 255 * torch.tensor(STD).view(3, 1, 1)
     loaders = [create_loader(dataset, (3, 96, 80), 40, device='cpu', seed=3, num_workers=2, backend=backend,
@@ -211,7 +212,7 @@ class RowsOfNoise(Pixels):
         return super().read_crop(crop, factor)
 
 
-@pytest.mark.parametrize('interpolation', ['bilinear', 'bicubic', 'lanczos'])
+@quick(2, 'interpolation', ['bilinear', 'bicubic', 'lanczos'])
 def test_a_part_of_a_resized_image(interpolation):
     "It is what Pillow cuts out of the whole, and rows that have no part in it are not read."
     rng, num_left_out, sampler = random.Random(interpolation), 0, sampler_of(16)
@@ -230,7 +231,7 @@ def test_a_part_of_a_resized_image(interpolation):
 
 
 @pytest.mark.parametrize('decoder', DECODERS)
-@pytest.mark.parametrize('interpolation', ['bilinear', 'bicubic'])
+@quick(1, 'interpolation', ['bilinear', 'bicubic'])
 def test_dct_scaling_is_near_to_the_full_decode(samples, interpolation, decoder):
     """At least 37 dB beside the same crop decoded in full. The crop itself is rounded to pixels of the smaller picture: it
     moves by half of one at most, which is less than half a pixel of the result."""
@@ -296,8 +297,8 @@ def test_exact_colors_of_the_host_stage_are_torchvisions(samples, backend):
     assert len(kinds) == 5
 
 
-@pytest.mark.parametrize('backend', [None, 'pillow'])
-@pytest.mark.parametrize('num_workers', [0, 2])
+@quick(1, 'backend', [None, 'pillow'])
+@quick(1, 'num_workers', [0, 2])
 def test_exact_mode_of_a_loader_is_torchvision_on_the_replayed_choices(samples, backend, num_workers):
     settings = dict(input_size=(3, 40, 48), batch_size=16, is_training=True, seed=8, device='cpu', num_workers=num_workers,
                     color_jitter=(0.4, 0.4, 0.4, 0.2), grayscale_prob=0.2, vflip=0.5, backend=backend, mean=0., std=1 / 255)
@@ -321,17 +322,3 @@ def test_replayed_choices_are_the_same_for_both_modes(samples, mode):
     choices = [create_loader(ImageDataset(samples), color_jitter_mode=m, **settings).replay(0, 1).appearance_params
                for m in ('fused', mode)]
     assert choices[0] == choices[1] and all(c.color for c in choices[0])
-
-
-@pytest.mark.parametrize('use_prefetcher', [False, True])
-@pytest.mark.parametrize('num_workers', [0, 2])
-def test_batches_that_are_kept_stay_intact(samples, use_prefetcher, num_workers):
-    loader = create_loader(ImageDataset(samples), (3, 32, 32), 16, is_training=True, seed=1, device='cpu',
-                           num_workers=num_workers, use_prefetcher=use_prefetcher)
-    kept, copies = [], []
-    for _ in range(2):
-        loader.set_epoch(0)
-        for k, (images, targets) in enumerate(loader):
-            kept.append(images[3] if k % 2 else (images, targets))
-            copies.append(images[3].clone() if k % 2 else (images.clone(), targets.clone()))
-    for a, b in zip(kept, copies): assert all(map(torch.equal, a, b)) if isinstance(a, tuple) else torch.equal(a, b)

@@ -9,6 +9,7 @@ import socket
 import numpy as np
 import pytest
 import torch
+from grids import quick
 from synthetic import JPEG
 from torch.utils.data import Subset
 
@@ -29,24 +30,10 @@ def test_a_split_has_several_names(names, split, found):
     assert found.lower() in split_group(split)
 
 
-@pytest.mark.parametrize('names, split, message', [
-    (['val', 'valid'], 'eval', "'eval' could be any of val, valid in here: pass the exact name"),
-    (['train'], 'val', "no split 'val' in here; available: train. Ask again"), ([], 'val', 'available: a, b. Ask again')])
-def test_no_split_is_taken_for_another(names, split, message):
-    with pytest.raises(ValueError, match=message): choose_split(names, split, 'here', 'Ask again', ['a', 'b'])
-
-
 def test_expressions_keep_what_is_in_brackets():
     splits = ['train', 'validation']
     assert choose_splits(splits, 'train[10%:20%]+val[:5]+train', 'here') == 'train[10%:20%]+validation[:5]+train'
     with pytest.raises(ValueError, match="no split 'test'"): choose_splits(splits, 'train+test[:3]', 'here')
-
-
-def test_a_reader_needs_three_methods():
-    class Nothing(Reader): "No method."
-    for use in (len, lambda reader: reader[0], lambda reader: reader.filename(0)):
-        with pytest.raises(NotImplementedError): use(Nothing())
-    assert not Nothing.is_thread_safe and not Nothing.class_to_idx and Nothing.targets is None
 
 
 def put_fifo(path): os.mkfifo(path)
@@ -63,7 +50,7 @@ KINDS = [put_fifo, put_socket, put_link_to_a_fifo, put_link_to_a_device, put_fol
 
 
 @pytest.mark.timeout(20)
-@pytest.mark.parametrize('put', KINDS, ids=lambda put: put.__name__)
+@quick(2, 'put', KINDS, ids=lambda put: put.__name__)
 def test_what_is_no_file_is_an_error_with_its_name_and_waits_for_nothing(tmp_path, monkeypatch, put):
     "Put there after the folder was listed, as well as by a link."
     monkeypatch.chdir(tmp_path)
@@ -124,7 +111,7 @@ def images_of(samples) -> list[bytes]:
     return [path.read_bytes() for path in paths]
 
 
-@pytest.mark.parametrize('workers, num_workers', [('threads', 0), ('threads', 2), ('processes', 2)])
+@quick(2, 'workers, num_workers', [('threads', 0), ('threads', 2), ('processes', 2)])
 def test_a_reader_hears_the_samples_of_each_batch(samples, tmp_path, workers, num_workers):
     "Before they are loaded, once each, by whoever loads them; through exclude and torch's Subset as well."
     images = images_of(samples)
@@ -136,9 +123,9 @@ def test_a_reader_hears_the_samples_of_each_batch(samples, tmp_path, workers, nu
     assert sorted(heard) == sorted(targets) and sum(map(len, heard)) == len(dataset) == len(images) - 1
 
 
-@pytest.mark.parametrize('as_buffer', [memoryview, bytearray])
-@pytest.mark.parametrize('backend', ['auto', 'torchvision', 'torchcodec', 'pillow'])
-@pytest.mark.parametrize('exif_transpose', [False, True])
+@quick(1, 'as_buffer', [memoryview, bytearray])
+@quick(2, 'backend', ['auto', 'torchvision', 'torchcodec', 'pillow'])
+@quick(1, 'exif_transpose', [False, True])
 def test_batches_of_any_buffer_are_those_of_bytes(samples, tmp_path, as_buffer, backend, exif_transpose):
     if backend == 'torchcodec': pytest.importorskip('torchcodec')
     made = []

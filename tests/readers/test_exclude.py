@@ -47,13 +47,6 @@ def test_names_of_a_file(photos, tmp_path):
     assert len(ImageDataset(photos, exclude=str(path))) == 4
 
 
-@pytest.mark.parametrize('exclude, error, message', [
-    (['ant'], ValueError, "1 of 1 names match no sample: 'ant'"), ('ant/a.png', FileNotFoundError, 'there is no such file'),
-    ([7], TypeError, 'int'), (['ant/a.png', 'ant/A.png'], ValueError, '1 of 2 names')])
-def test_what_is_no_name_is_refused(photos, exclude, error, message):
-    with pytest.raises(error, match=message): ImageDataset(photos, exclude=exclude)
-
-
 def test_readers_of_users_are_wrapped_or_refused():
     class Named(list):
         def filename(self, index, basename=False, absolute=False): return f'{index}.png'

@@ -7,11 +7,11 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from grids import full
 from torch import distributed
 
 from timmdata import create_dataset, create_loader
 from timmdata.loaders.stream_loader import check_ranks
-from timmdata.readers import create_reader
 
 timm_data = pytest.importorskip('timm.data')
 pytestmark = [pytest.mark.timeout(120), pytest.mark.filterwarnings('ignore:This DataLoader will create'),
@@ -112,11 +112,7 @@ def test_tfds_is_divided_among_ranks_by_timm(tfds, monkeypatch):
     with pytest.raises(ValueError, match='this is rank 0 of 2, but the stream yields the share of rank 1 of 2'): check_ranks(share, 1)
 
 
-def test_an_argument_that_timms_reader_does_not_have_is_named(tfds):
-    with pytest.raises(TypeError, match=r"create_reader has no argument 'shufle_size': did you mean shuffle_size\?"):
-        create_reader('tfds/Gray/1M', 'root', 'train', shufle_size=3)
-
-
+@full
 def test_without_tensorflow_or_timm_the_package_is_named():
     code = """
 import sys

@@ -5,6 +5,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from grids import quick
 from loader_targets import collect_targets
 
 from timmdata import LabelMap, create_loader, relabel
@@ -60,7 +61,7 @@ def test_additional_features_come_after_the_target(hf):
         assert ours[5][1:] == timms[5][1:] and len(ours[5]) == (3 if extra == 'word' else 4)
 
 
-@pytest.mark.parametrize('workers', ['threads', 'processes'])
+@quick(1, 'workers', ['threads', 'processes'])
 def test_tables_take_the_fast_way(hf, photos, workers):
     name, _, kept = hf
     dataset = create_dataset(f'hfds/{name}', kept, 'val')
@@ -95,28 +96,7 @@ def test_splits_of_tables(hf, split, num):
     assert len(create_dataset(f'hfds/{hf[0]}', hf[2], split)) == num
 
 
-@pytest.mark.parametrize('kind', ['hfds', 'hfids'])
-def test_wrong_words_for_tables_are_errors(hf, kind):
-    name, _, kept = hf
-    def create(split='val', **settings): return create_dataset(f'{kind}/{name}', kept, split, num_samples=NUM, **settings)
-    if kind == 'hfds': create = lambda split='val', **settings: create_dataset(f'hfds/{name}', kept, split, **settings)  # noqa: E731
-    for split in ('test', 'vall', 'test[:3]'):
-        with pytest.raises(ValueError, match='no split'): create(split)
-    for settings, message in ((dict(input_key='img'), "no column 'img'"), (dict(target_key='klass'), "no field 'klass'"),
-                              (dict(trust_remote_code=True), 'trust_remote_code=True.* omit it')):
-        with pytest.raises(ValueError, match=message): create(**settings)
-    with pytest.raises(ValueError, match="'x' has no images"): create(input_key='x')
-    with pytest.raises(OSError, match='astronaut'): next(iter(create(input_key='word')))   # taken for paths
-
-
-def test_nothing_is_downloaded_unasked(tmp_path):
-    datasets = pytest.importorskip('datasets')
-    before = datasets.config.HF_HUB_OFFLINE
-    with pytest.raises(FileNotFoundError, match='pass download=True'): create_dataset('hfds/Somebody/Nothing', tmp_path, 'val')
-    assert before == datasets.config.HF_HUB_OFFLINE
-
-
-@pytest.mark.parametrize('num_workers, download', [(0, False), (0, True), (3, False), (2, True)])
+@quick(2, 'num_workers, download', [(0, False), (0, True), (3, False), (2, True)])
 def test_stream_gives_each_sample_once(hf, photos, num_workers, download):
     name, _, kept = hf
     dataset = create_dataset(f'hfids/{name}', kept, 'val', num_samples=NUM, download=download)

@@ -10,12 +10,12 @@ import threading
 import time
 import warnings
 from contextlib import closing
-from dataclasses import replace
 from urllib.request import pathname2url
 
 import numpy as np
 import pytest
 import torch
+from grids import full, quick
 
 pytest.importorskip('obstore')
 from loader_parts import wait_until
@@ -84,10 +84,10 @@ def same(one, other):
 
 # ---- the same batches as of a disk
 
-@pytest.mark.parametrize('settings', [
+@quick(1, 'settings', [
     dict(num_workers=0), dict(num_workers=2), pytest.param(dict(num_workers=1, worker_type='processes'), marks=pytest.mark.full),
     pytest.param(dict(num_workers=1, worker_type='processes', multiprocessing_context='spawn'), marks=pytest.mark.full)], ids=str)
-@pytest.mark.parametrize('name', ['pack', 'val.tar'])
+@quick(2, 'name', ['pack', 'val.tar'])
 def test_batches_are_those_of_the_local_copy(data, server, name, settings):
     server.latency = 0.005
     assert same(batches(f'{server.url}/{name}', **settings), batches(data/name))
@@ -198,7 +198,7 @@ def test_an_object_is_a_file(data, server):
 
 # ---- what goes wrong
 
-@pytest.mark.parametrize('fault', [
+@quick(1, 'fault', [
     lambda path, number: 500 if number % 7 == 6 else None,
     lambda path, number: 503 if number % 5 == 4 else None,
     lambda path, number: 'cut' if number % 6 == 5 else None], ids=['500', '503', 'cut'])
@@ -208,6 +208,7 @@ def test_faults_on_the_way_change_no_batch(data, server, fault):
     assert same(batches(dataset), batches(data/'pack')) and dataset.reader.store.counts.retries > 3
 
 
+@full
 def test_a_busy_store_is_asked_more_slowly(server):
     "After sixteen refusals at once, requests come one after the other, and slowly more."
     ranges = ranges_of(server, StoreLimits(num_requests=16))
@@ -222,15 +223,7 @@ def test_a_busy_store_is_asked_more_slowly(server):
     assert all(len(ranges.read(*span)) == 1000 for span in spans)
 
 
-def test_a_silent_request_is_asked_again(server):
-    first = []
-    def fault(path, number):
-        if 'plain' in path and not first: return first.append(number) or 30.
-    ranges = ranges_of(server, StoreLimits(ask_again=0.3))
-    server.fault, start = fault, time.monotonic()
-    assert len(ranges.read(0, 0, 100)) == 100 and time.monotonic() - start < 5 and ranges.counts.asked_again == 1
-
-
+@full
 def test_a_store_that_dies_and_comes_back(data, server):
     dataset = ImageDataset(f'{server.url}/pack', split='val')
     with closing(loader_of(dataset)) as loader:
@@ -244,7 +237,7 @@ def test_a_store_that_dies_and_comes_back(data, server):
     assert same(made, batches(data/'pack'))
 
 
-@pytest.mark.parametrize('workers', ['threads', pytest.param('processes', marks=pytest.mark.full)])
+@quick(1, 'workers', ['threads', pytest.param('processes', marks=pytest.mark.full)])
 def test_a_dead_store_ends_the_run_and_skips_nothing(server, workers):
     dataset = ImageDataset(f'{server.url}/pack', split='val', on_error='skip')
     dataset.reader.store.limits = HASTY
@@ -265,14 +258,8 @@ def test_what_a_store_answers_is_said(server, status, message):
     assert f'{server.url}/plain/1.bin' in str(failed.value)
 
 
-def test_bodies_that_are_always_cut_are_an_error(server):
-    ranges = ranges_of(server)
-    server.fault = lambda path, number: 'cut'
-    with pytest.raises(StoreError, match='the response was cut off'): ranges.read(1, 0, 10_000)
-
-
-@pytest.mark.parametrize('change', ['other', 'longer', 'shorter', 'gone'])
-@pytest.mark.parametrize('span', [(2, 0, 100_000), (2, 50_000, 10)], ids=['whole', 'part'])
+@quick(1, 'change', ['other', 'longer', 'shorter', 'gone'])
+@quick(2, 'span', [(2, 0, 100_000), (2, 50_000, 10)], ids=['whole', 'part'])
 def test_a_changed_object_of_one_sample_is_its_own_fault_and_one_of_many_is_the_source_s(data, tmp_path, change, span):
     shutil.copytree(data/'plain', tmp_path/'plain')
     path = tmp_path/'plain/2.bin'
@@ -287,6 +274,7 @@ def test_a_changed_object_of_one_sample_is_its_own_fault_and_one_of_many_is_the_
         assert len(ranges.read(1, 0, 10)) == 10   # the others are as they were
 
 
+@full
 @pytest.mark.parametrize('change', ['other', 'gone'])
 def test_no_sample_is_skipped_for_a_shard_that_is_gone_or_has_changed(data, tmp_path, change):
     shutil.copytree(data/'pack', tmp_path/'pack')
@@ -360,6 +348,7 @@ def test_an_interrupt_ends_a_wait(server):
     assert len(ranges.read(1, 0, 10)) == 10
 
 
+@full
 def test_a_closed_or_dropped_reader_asks_for_nothing_more(server):
     server.latency = 0.1
     for end in (Ranges.close, lambda ranges: None):
@@ -374,6 +363,7 @@ def test_a_closed_or_dropped_reader_asks_for_nothing_more(server):
         assert server.num == before
 
 
+@full
 def test_a_loader_that_is_left_early_leaves_nothing(server):
     server.latency = 0.05
     loader = loader_of(f'{server.url}/pack')
@@ -441,16 +431,6 @@ def test_a_secret_in_a_url_is_refused_and_not_repeated(url):
         assert 'hidden' not in str(failed.value)
 
 
-def test_without_the_libraries_the_package_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, 'obstore', None)
-    with pytest.raises(ImportError, match='pip install obstore'): ImageDataset('s3://bucket/train')
-
-
-@pytest.mark.parametrize('wrong', [dict(num_requests=0), dict(max_bytes=-1), dict(deadline=0), dict(ask_again=0)], ids=str)
-def test_limits_check_themselves(wrong):
-    with pytest.raises(ValueError, match='must be a number above 0'): replace(StoreLimits(), **wrong)
-
-
 # ---- S3, as moto speaks it
 
 @pytest.fixture(scope='module')
@@ -473,6 +453,7 @@ def bucket(data, samples, shards):
     server.stop()
 
 
+@full
 @pytest.mark.parametrize('name', ['folder', 'pack', 'val.tar', 'shards'])
 @pytest.mark.parametrize('settings', [
     dict(), pytest.param(dict(num_workers=1, worker_type='processes'), marks=pytest.mark.full)], ids=['threads', 'processes'])
@@ -481,6 +462,7 @@ def test_s3_gives_the_batches_of_the_local_copy(bucket, data, samples, shards, n
     assert same(batches(f's3://photos/{name}', **settings), batches(here))
 
 
+@full
 def test_s3_folders_are_those_of_the_disk(bucket, samples):
     for split in ('train', 'val', 'oddities', None):
         there, here = (ImageDataset(root, split=split) for root in ('s3://photos/folder', samples))
@@ -490,6 +472,7 @@ def test_s3_folders_are_those_of_the_disk(bucket, samples):
         ImageDataset('s3://photos/folder', split='nothing')
 
 
+@full
 def test_s3_a_kept_list_of_a_folder_notices_a_changed_photograph(bucket, samples, tmp_path):
     settings = dict(split='val', index_file=tmp_path/'index.npz')
     first = ImageDataset('s3://photos/folder', **settings)
@@ -500,6 +483,7 @@ def test_s3_a_kept_list_of_a_folder_notices_a_changed_photograph(bucket, samples
     bucket.put_object(Bucket='photos', Key=f'folder/{again.filename(5)}', Body=(samples/again.filename(5)).read_bytes())
 
 
+@full
 def test_s3_keys_are_in_no_pickle_repr_or_error(bucket):
     dataset = ImageDataset('s3://photos/pack', split='val')
     bytes(dataset.reader[0][0])
@@ -508,6 +492,7 @@ def test_s3_keys_are_in_no_pickle_repr_or_error(bucket):
         assert 'a-secret' not in text and 'a-key' not in text
 
 
+@full
 def test_s3_a_key_that_cannot_be_read_is_named(bucket):
     for key in ('odd/cat/0.jpg', 'odd/cat/../x.jpg'): bucket.put_object(Bucket='photos', Key=key, Body=b'x')
     start = time.monotonic()
@@ -516,12 +501,14 @@ def test_s3_a_key_that_cannot_be_read_is_named(bucket):
     assert time.monotonic() - start < 20
 
 
+@full
 def test_s3_many_objects_are_found_in_one_list(bucket):
     keys = [item.key for item in list_objects('s3://photos/folder')]
     found = find_objects('s3://photos/folder', [*keys, 'none'])
     assert len(keys) > 100 and found[-1] is None and found[0] == wait_for(open_store('s3://photos/folder').head(keys[0]))
 
 
+@full
 @pytest.mark.parametrize('where', ['s3://photos/folder', 'web'])
 def test_a_table_lists_objects(bucket, samples, tmp_path, where):
     names = [path.relative_to(samples).as_posix() for path in sorted((samples/'val').rglob('*.jpg'))]
@@ -556,6 +543,7 @@ def test_after_an_epoch_nothing_is_asked_of_the_store(data, server, tmp_path):
         assert same(batches(again, num_workers=1, worker_type='processes'), batches(data/name)) and server.num == before
 
 
+@full
 def test_a_cache_that_is_too_small_keeps_what_it_has(data, server, tmp_path):
     size = max(path.stat().st_size for path in (data/'pack').glob('*.tar'))
     dataset = ImageDataset(f'{server.url}/pack', split='val', cache_dir=tmp_path/'copies', cache_limit=2 * size)
@@ -563,18 +551,6 @@ def test_a_cache_that_is_too_small_keeps_what_it_has(data, server, tmp_path):
     time.sleep(0.5)
     kept = sorted((tmp_path/'copies').glob('*.shard'))
     assert 1 <= len(kept) <= 2 and sum(path.stat().st_size for path in kept) <= 2 * size and not list((tmp_path/'copies').glob('*.tmp'))
-
-
-def test_the_copy_that_was_not_used_for_longest_goes_first(server, tmp_path):
-    ranges, cache = ranges_of(server), ShardCache(tmp_path/'copies', 250_000)
-    paths = [cache.path(ranges, k) for k in range(4)]
-    assert cache.copy(ranges, 0) and cache.copy(ranges, 1)
-    with pytest.raises(OSError): cache.copy(ranges, 2)
-    os.utime(paths[1], (5, 5))
-    os.utime(paths[0], (9, 9))
-    assert cache.copy(ranges, 2) and [path.exists() for path in paths] == [True, False, True, False]
-    assert cache.copy(ranges, 3) and [path.exists() for path in paths] == [False, False, True, True]
-    assert all(path.read_bytes() == (server.root/f'plain/{k}.bin').read_bytes() for k, path in enumerate(paths) if path.exists())
 
 
 def test_one_program_copies_a_shard_and_the_others_do_not_wait(server, tmp_path):
@@ -609,12 +585,6 @@ def test_a_changed_object_has_another_copy(data, tmp_path):
         assert not list((tmp_path/'others').glob('*.shard'))
 
 
-def test_copies_are_for_urls(data):
-    with pytest.raises(ValueError, match='cache_dir is for URLs'): ImageDataset(data/'pack', split='val', cache_dir=data/'copies')
-    with pytest.raises(ValueError, match="cache_limit='1GB' needs cache_dir"): ImageDataset(data/'pack', split='val', cache_limit='1GB')
-    with pytest.raises(ValueError, match='cache_limit'): ShardCache(data/'copies', 'much')
-
-
 def test_opening_asks_each_question_once(server, data):
     asked = []
     server.fault = lambda path, number: asked.append(path)
@@ -626,13 +596,6 @@ def test_opening_asks_each_question_once(server, data):
     find_objects(f'{server.url}/plain', ['0.bin'])
     find_objects(f'{server.url}/plain', ['0.bin'])
     assert len(asked) == before + 2   # answers are not kept any longer
-
-
-def test_an_object_that_does_not_exist_is_an_error_and_no_wait(server):
-    ranges = ranges_of(server)
-    ranges.prefetch([(9, 0, 10)])
-    with pytest.raises(IndexError): ranges.read(9, 0, 10)
-    assert ranges.read(0, 0, 3).tobytes() == bytes([0, 1, 2])
 
 
 def test_an_index_without_tags_of_its_objects_is_made_anew(samples, tmp_path):

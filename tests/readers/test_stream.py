@@ -1,6 +1,7 @@
 "Streams are divided among ranks and workers: timm's lengths, each sample once, the epoch told to living workers."
 import pytest
 import torch
+from grids import quick
 from torch.utils.data import DataLoader
 
 import timmdata.readers.stream as stream_reader
@@ -15,9 +16,9 @@ class Numbers(StreamReader):
     def read_shard(self, shard_index, num_shards, seed): return ((k, k) for k in range(shard_index, self.num_samples, num_shards))
 
 
-@pytest.mark.parametrize('world', [1, 2, 3])
-@pytest.mark.parametrize('num_workers', [1, 2, 3])
-@pytest.mark.parametrize('num, batch_size, repeats', [(7, 1, 0), (8, 4, 2), (3, 5, 1), (1, 2, 3)])
+@quick(2, 'world', [1, 2, 3])
+@quick(2, 'num_workers', [1, 2, 3])
+@quick(3, 'num, batch_size, repeats', [(7, 1, 0), (8, 4, 2), (3, 5, 1), (1, 2, 3)])
 def test_epochs_have_timms_length(monkeypatch, world, num_workers, num, batch_size, repeats):
     hfids = pytest.importorskip('timm.data.readers.reader_hfids')
     timms = object.__new__(hfids.ReaderHfids)

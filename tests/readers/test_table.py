@@ -12,12 +12,12 @@ import polars
 import pyarrow
 import pytest
 import torch
+from grids import quick
 from pyarrow import csv
 from synthetic import BARE, ROOT
 from tables import CLASSES, label_frame, rows_of, write_photos
 
 from timmdata import ImageDataset, create_loader
-from timmdata.readers.sample_table import LabelLists
 from timmdata.readers.table import ReaderTable, TableError, read_table
 
 pytestmark = pytest.mark.timeout(60)
@@ -61,7 +61,7 @@ def test_table_beside_its_photographs(photos, frame, tmp_path):
     assert number(away[0]) == 3 and away.filename(0, absolute=True) == str(photos/'3.png')
 
 
-@pytest.mark.parametrize('workers', ['threads', 'processes'])
+@quick(1, 'workers', ['threads', 'processes'])
 def test_fields_reach_the_batch(photos, frame, workers):
     dataset = ImageDataset(photos, table=frame, split=None, weight_key='weight', fields=['age', 'note', 'box'])
     loader = create_loader(dataset, 8, 6, num_workers=2, worker_type=workers, device='cpu')
@@ -79,19 +79,6 @@ def test_tables_travel_to_spawned_workers(photos, frame):
     loader = create_loader(dataset, 8, 5, num_workers=1, worker_type='processes', multiprocessing_context='spawn', device='cpu')
     assert torch.cat([boxes for *_, boxes in loader])[:, 0].tolist() == [k for k in range(20) if k % 4 != 3]
     assert pickle.loads(pickle.dumps(dataset))[0][1:] == dataset[0][1:]
-
-
-def test_targets_of_all_kinds(photos, frame):
-    def of(**columns): return ImageDataset(photos, split=None, table=frame.assign(**columns))
-    assert [t for _, t in of(target=range(20))] == list(range(20))
-    numbers = of(target=[k / 2 for k in range(20)])
-    assert [t for _, t in numbers] == [k / 2 for k in range(20)] and numbers.class_to_idx == {}
-    assert next(iter(create_loader(numbers, 8, 4, device='cpu')))[1].dtype == torch.float32
-    several = of(target=[['bee', 'ant'] if k % 2 else [] for k in range(20)])
-    images, targets = next(iter(create_loader(several, 8, 4, device='cpu')))
-    assert targets.tolist() == [[0, 0], [1, 1]] * 2 and targets.dtype == torch.float32
-    unlabeled = ImageDataset(photos, split=None, table=frame[['path']], target_key=None)
-    assert {t for _, t in unlabeled} == {-1} and unlabeled.class_to_idx == {}
 
 
 @pytest.mark.parametrize('texts, expected', [
@@ -123,25 +110,10 @@ def test_all_faults_are_told_together(photos, frame):
     assert reader.samples.path(0) == '0.png' and '1.png' not in reader.filenames() and len(reader) == 19
 
 
-def test_weights_that_are_no_numbers_are_told(photos, frame):
-    wrong = frame.assign(w=['x', *['1'] * (len(frame) - 1)])
-    with pytest.raises(TableError, match='20 × weight that is not a number >= 0: row 1 .x.'):
-        ReaderTable(wrong, photos, weight_key='w')
-
-
 def test_a_path_in_two_splits_is_found(photos, frame):
     "The photograph would be validated on that was trained on."
     leaking = pandas.concat([frame, frame.iloc[[0]].assign(split='val')], ignore_index=True)
     with pytest.raises(TableError, match='1 × repeated path: row 21'): ReaderTable(leaking, photos)
-
-
-@pytest.mark.parametrize('wrong, message', [
-    (dict(input_key='file'), "no column 'file'.*input_key="), (dict(target_key='label'), "no column 'label'.*target_key="),
-    (dict(split_key='fold'), "no column 'fold'.*split_key="), (dict(fields=['color']), "no column 'color'.*fields="),
-    (dict(weight_key='w'), "no column 'w'.*weight_key="), (dict(split='test'), "no split 'test' in .*; available: train, val"),
-    (dict(on_problem='skip'), 'one of raise, drop'), (dict(class_map={}), 'at least one class name')])
-def test_wrong_settings(photos, frame, wrong, message):
-    with pytest.raises(ValueError, match=message): ReaderTable(frame, photos, **wrong)
 
 
 def test_empty_and_damaged_tables(photos, tmp_path):
@@ -166,15 +138,6 @@ def test_texts_of_json_lines_stay_texts(tmp_path):
     assert reader.class_to_idx == {'2019-05-06': 0, '2021-05-06': 1} and reader.filenames() == ['2020-01-01', 'b.png']
 
 
-@pytest.mark.parametrize('line', [
-    pytest.param('{"path": "a", "target": ' + '[' * 100_000, id='deep'), '{"path": "a", "target": ' + '1' * 30 + '}', '[1]',
-        '{"path": NaN}',
-    '{"path": "a", "target": {"b": 1}}', '{"path": "a", "target": 1', '{"path": 1, "target": 1}'])
-def test_lines_that_are_no_rows_are_errors_with_the_files_name(tmp_path, line):
-    "Brackets in brackets ended the process, and whole numbers of 30 digits became floats."
-    with pytest.raises((ValueError, TypeError), match=r'labels\.jsonl'): of_lines(tmp_path, line)
-
-
 def test_damaged_parquet_and_text_that_is_not_utf8_name_the_file(photos, frame, tmp_path):
     "pyarrow raises an OSError for one, and a UnicodeDecodeError for the other when a name or a value is looked at."
     frame.drop(columns='box').to_parquet(tmp_path/'labels.parquet')
@@ -197,13 +160,6 @@ def test_a_large_table_is_read_without_looking_at_every_file(photos):
     table = pyarrow.table({'path': [f'n{k % 1000}/{k}.jpg' for k in range(100_000)], 'target': [k % 1000 for k in range(100_000)]})
     reader = ReaderTable(table, photos, check_files=False)
     assert len(reader.class_to_idx) == 1000 and reader.samples.nbytes < 4_000_000 and reader.samples[99_999] == ('n999/99999.jpg', 999)
-
-
-def test_label_lists_behave_like_a_list():
-    lists = LabelLists.from_lists([[1], [], [0, 2]], 3)
-    assert len(lists) == 3 and lists[-1].tolist() == [1, 0, 1] and lists[1].tolist() == [0, 0, 0]
-    with pytest.raises(IndexError): lists[3]
-    assert pickle.loads(pickle.dumps(lists))[0].tolist() == [0, 1, 0]
 
 
 def deep(levels: int) -> str: return '[' * levels + ']' * levels
@@ -275,33 +231,6 @@ def test_a_csv_is_what_pyarrow_reads_of_it(tmp_path, monkeypatch, text):
             assert rows_of(read_table(path)) == expected
 
 
-@pytest.mark.parametrize('text, message', [
-    ('', 'it is empty'), ('path,target\na.png\n', r'row 1 \(1, the header has 2\)'),
-    ('path,target\na.png,b,c\n', r'row 1 \(3, the header has 2\)'),
-    ('path,target\n"a.png,b\n', 'unexpected end of data')])
-def test_a_csv_that_is_none_is_refused_by_both(tmp_path, text, message):
-    path = tmp_path/'table.csv'
-    path.write_text(text)
-    with pytest.raises(ValueError, match=message) as caught: ReaderTable(path)
-    assert str(path) in str(caught.value)
-    if 'end of data' not in message:   # pyarrow takes an open quote for a closed one
-        with pytest.raises(pyarrow.ArrowInvalid): csv.read_csv(path)
-
-
-def test_faults_of_shape_and_of_content_are_one_report(tmp_path):
-    "Rows are counted alike; of a row whose columns are shifted, nothing else is said, and its labels are no classes."
-    table = tmp_path/'labels.csv'
-    table.write_text('path,target\na.png,1\n\nb.png\nnone.png,1\nc.png,x,0\n')
-    for name in 'abc': (tmp_path/f'{name}.png').write_bytes(b'')
-    with pytest.raises(TableError) as caught: ReaderTable(table)
-    assert '3 of 4 rows' in str(caught.value) and '2 × wrong number of columns: row 2 (1, the header has 2), row 4 (3' in str(caught.value)
-    assert '1 × missing file: row 3 (none.png)' in str(caught.value)
-    assert {row: [what for what, _ in found] for row, found in caught.value.problems.items()} == {
-        1: ['wrong number of columns'], 2: ['missing file'], 3: ['wrong number of columns']}
-    with pytest.warns(UserWarning, match='These rows are left out'): reader = ReaderTable(table, on_problem='drop')
-    assert len(reader) == 1 and reader.class_to_idx == {'1': 1}
-
-
 def test_frames_are_what_pyarrow_makes_of_them(monkeypatch):
     "Gaps, categories, whole numbers with gaps, lists, arrays, dates."
     frame = pandas.DataFrame(dict(path=['a', None], kind=pandas.Categorical(['x', None]), n=pandas.array([1, None], 'Int64'),
@@ -323,37 +252,6 @@ def test_usual_names_of_columns_are_found(photos, frame, names):
     assert ReaderTable(renamed.drop(columns=names[1]), photos, target_key=None).class_to_idx == {}
 
 
-def test_a_column_that_could_be_any_of_two_is_asked_for(photos, frame):
-    two = frame.rename(columns={'target': 'label'}).assign(category='a')
-    with pytest.raises(ValueError, match='label, category. Pass the one to use as target_key='):
-        ReaderTable(two, photos)
-    assert len(ReaderTable(two, photos, target_key='label').class_to_idx) == len(CLASSES)
-    with pytest.raises(ValueError, match='none of the columns path, file.*available: target.*input_key='):
-        ReaderTable(frame.drop(columns='path'), photos)
-    both = frame.assign(label='other')   # 'target' comes first
-    assert ReaderTable(both, photos).class_to_idx == ReaderTable(frame, photos).class_to_idx
-
-
-@pytest.mark.parametrize('kind', ['csv', 'jsonl', 'dict'])
-@pytest.mark.parametrize('text', ['1e999', '-1e999'])
-def test_a_target_beyond_all_numbers_is_refused(photos, tmp_path, kind, text):
-    table = tmp_path/f'labels.{kind}'
-    if kind == 'csv': table.write_text(f'path,target\n0.png,0.5\n1.png,{text}\n')
-    if kind == 'jsonl': table.write_text(f'{{"path": "0.png", "target": 0.5}}\n{{"path": "1.png", "target": {text}}}\n')
-    if kind == 'dict': table = dict(path=['0.png', '1.png'], target=[0.5, float(text)])
-    with pytest.raises(ValueError, match=f"column 'target' of .*: the target {float(text)} is not a finite number"):
-        ReaderTable(table, photos)
-
-
-@pytest.mark.parametrize('targets', [['0', '1', '7.0'], [0, 1, 7.0]])
-def test_one_class_with_a_point_does_not_make_all_classes_numbers(photos, targets):
-    table = dict(path=['0.png', '1.png', '2.png'], target=targets)
-    with pytest.raises(ValueError, match='2 of 3 targets are integers, but the others are written as 7.0: write all classes as 7'):
-        ReaderTable(table, photos)
-    assert ReaderTable({**table, 'target': ['0', '1', '7']}, photos)[2][1] == 7
-    assert ReaderTable({**table, 'target': ['0', '1', '0.5']}, photos)[1][1] == 1.0   # to be predicted: one has a fraction
-
-
 @pytest.mark.parametrize('target', [-1, '-1', [0, -1]])
 def test_a_label_below_zero_is_told_as_what_it_is(photos, target):
     others = [0, 1] if isinstance(target, int) else ['0', '1'] if isinstance(target, str) else [[0], [1]]
@@ -362,14 +260,6 @@ def test_a_label_below_zero_is_told_as_what_it_is(photos, target):
     assert 'class map' not in str(caught.value)
     with pytest.raises(TableError, match='1 × label that is not in the class map: row 3'):
         ReaderTable(table, photos, class_map={'0': 0, '1': 1})
-
-
-def test_a_missing_file_is_said_with_the_folder_that_was_looked_in(photos, tmp_path):
-    (tmp_path/'labels.csv').write_text('path,target\n0.png,a\n')
-    with pytest.raises(TableError) as caught: ReaderTable(tmp_path/'labels.csv')
-    assert 'missing file: row 1 (0.png)' in str(caught.value)
-    assert f'Files were looked for in {tmp_path}: pass root= if they are elsewhere' in str(caught.value)
-    assert len(ReaderTable(tmp_path/'labels.csv', photos)) == 1
 
 
 # ---- objects of a store

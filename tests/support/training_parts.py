@@ -5,6 +5,7 @@ from contextlib import nullcontext
 
 import pytest
 import torch
+from grids import quick
 from loader_parts import Coded, Noise, children
 from torch.utils.data import Subset
 
@@ -13,8 +14,8 @@ from timmdata.loader import create_loader
 from timmdata.workers import shared_memory
 
 INLINE, THREADS, PROCESSES = dict(num_workers=0), dict(num_workers=2, worker_type='threads'), dict(num_workers=2, worker_type='processes')
-BOTH = pytest.mark.parametrize('settings', [THREADS, PROCESSES], ids=['threads', 'processes'])
-ALL = pytest.mark.parametrize('settings', [INLINE, THREADS, PROCESSES], ids=['inline', 'threads', 'processes'])
+BOTH = quick(1, 'settings', [THREADS, PROCESSES], ids=['threads', 'processes'])
+ALL = quick(2, 'settings', [INLINE, THREADS, PROCESSES], ids=['inline', 'threads', 'processes'])
 NUM, BATCH = 22, 4   # samples and batch size of `training`: five full batches, and two samples that are dropped
 
 

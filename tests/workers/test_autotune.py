@@ -5,9 +5,10 @@ import time
 
 import pytest
 import torch
+from grids import full
 from loader_parts import Coded, Noise, nothing_is_left, plain_collate
 from torch.utils.data import Subset
-from training_parts import INLINE, PROCESSES, THREADS, large_tensors_begin_small, noise
+from training_parts import INLINE, large_tensors_begin_small, noise
 
 from timmdata.datasets.image_dataset import ImageDataset
 from timmdata.loader import create_loader
@@ -27,12 +28,6 @@ def test_user_transform_that_draws_globally_repeats_in_processes():
     assert len(expected.flatten(1).unique(dim=0)) == 16
     for num_workers in (1, 2): assert torch.equal(noise(num_workers=num_workers, worker_type='processes'), expected)
     assert torch.equal(noise(num_workers=2), expected)   # 'auto' knows that threads would not do
-
-
-@pytest.mark.parametrize('settings', [THREADS, {**PROCESSES, 'threads_per_worker': 2}], ids=['threads', 'threads_per_worker'])
-def test_user_transform_that_draws_globally_is_refused_in_threads(settings):
-    with pytest.raises(ValueError, match="Python and NumPy and torch, which threads share: use worker_type='processes'"):
-        noise(**settings)
 
 
 class Slow(Reader):
@@ -138,6 +133,7 @@ def test_the_trial_measures_and_disturbs_nothing(samples, tmp_path):
     assert measure_lock(create_loader(ImageDataset(tmp_path), 8, 1, use_prefetcher=False).builder, SAMPLES[:1]) is None
 
 
+@full
 @FORK
 def test_a_group_of_processes_makes_the_same_batches(samples):
     settings = dict(is_training=True, seed=3, device='cpu')

@@ -70,20 +70,6 @@ def test_a_cancelled_task_loads_nothing():
     with pytest.raises(RuntimeError, match='the workers are closed'): task.take()
 
 
-@pytest.mark.parametrize('settings, message', [
-    (dict(num_workers=True), 'num_workers=True: must be an integer >= 0'),
-    (dict(num_workers=1.5), 'num_workers=1.5'), (dict(num_workers='many'), "num_workers='many'"),
-    (dict(worker_type='thread'), "worker_type='thread': must be one of threads, processes, ray, auto"),
-    (dict(threads_per_worker=0), 'threads_per_worker=0: must be an integer >= 1'),
-    (dict(prefetch_factor=0), 'prefetch_factor=0'), (dict(timeout='1'), "timeout='1': must be seconds"),
-    (dict(timeout=float('nan')), 'timeout=nan'),
-    (dict(multiprocessing_context='thread'), "multiprocessing_context='thread': must be one of"),
-    (dict(worker_type='threads', worker_init_fn=print), "worker_type='threads' never calls worker_init_fn .*: use worker_type='processes'"),
-    (dict(worker_init_fn='all'), "worker_init_fn='all': must be a function")])
-def test_wrong_settings_are_refused_by_name(settings, message):
-    with pytest.raises((ValueError, TypeError), match=message): WorkerSettings(**settings)
-
-
 def test_settings_accept_what_torch_accepts():
     for context in (None, 'spawn', multiprocessing.get_context('spawn')):
         settings = WorkerSettings(2, 'processes', multiprocessing_context=context)

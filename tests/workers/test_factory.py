@@ -1,4 +1,5 @@
 "What all kinds of workers promise: errors that name the sample, time limits, and nothing left behind."
+import contextlib
 import gc
 import os
 import signal
@@ -7,6 +8,7 @@ import traceback
 
 import psutil
 import pytest
+from grids import full
 from loader_parts import Coded, Failing, Gated, Slow, is_alive, nothing_is_left, program, wait_until
 from training_parts import BOTH, large_tensors_begin_small, notes, workers
 
@@ -21,8 +23,10 @@ small_batches_use_the_slots = pytest.fixture(autouse=True)(large_tensors_begin_s
 
 @BOTH
 def test_error_in_a_sample_names_it_and_keeps_the_traceback(settings):
-    with pytest.raises(ZeroDivisionError) as raised: list(create_loader(Failing(12, 9), 8, 4, device='cpu', **settings))
-    assert notes(raised.value) == 'while loading index 9 of the dataset (Failing), epoch 0'
+    loader = create_loader(Failing(12, 9), 8, 4, device='cpu', **settings)
+    for epoch in range(2):   # the loader lives
+        with pytest.raises(ZeroDivisionError) as raised: list(loader)
+        assert notes(raised.value) == f'while loading index 9 of the dataset (Failing), epoch {epoch}'
     text = ''.join(traceback.format_exception(raised.value))
     assert "raise ZeroDivisionError('one sample is bad')" in text and 'loader_parts.py' in text
 
@@ -53,16 +57,23 @@ def test_timeout_names_what_it_waits_for_and_the_loader_lives(settings):
 
 
 @BOTH
-@pytest.mark.parametrize('how', ['break', 'iterator', 'close'])
-def test_workers_end_without_the_garbage_collector(settings, how):
+@pytest.mark.parametrize('how', ['break', 'iterator', 'close', 'exception', 'error', 'finished', 'never started'])
+@pytest.mark.parametrize('persistent_workers', [True, False])
+def test_workers_end_without_the_garbage_collector(settings, how, persistent_workers):
     gc.disable()
     try:
-        loader = create_loader(Coded(64), 8, 4, device='cpu', **settings)
+        dataset = Failing(64, 9) if how == 'error' else Coded(64)
+        loader = create_loader(dataset, 8, 4, device='cpu', persistent_workers=persistent_workers, **settings)
         iterator = iter(loader)
-        next(iterator)
-        assert workers()
+        if how != 'never started':
+            next(iterator)
+            assert workers()
+        with contextlib.suppress(ZeroDivisionError):
+            if how in ('error', 'finished'): list(iterator)
+            if how == 'exception':
+                for _ in iterator: raise ZeroDivisionError
         if how == 'close': loader.loader.close()
-        if how == 'break': del iterator
+        if how != 'iterator': del iterator
         if how != 'close': del loader
         if how == 'iterator': del iterator
         wait_until(lambda: not workers(), 'workers are left', 3)
@@ -88,6 +99,7 @@ def test_files_and_shared_memory_are_stable_over_many_loaders(settings):
     wait_until(lambda: process.num_threads() <= before[2], 'threads are left')   # a thread that was joined ends a moment later
 
 
+@full
 @BOTH
 def test_a_forked_copy_of_the_program_does_not_end_the_loader(settings):
     "Python's multiprocessing ends all of its daemons as the copy ends; these are not the copy's."
@@ -105,6 +117,7 @@ print(sum(len(targets) for _, targets in batches))
     assert code == 0 and out.strip() == '60' and errors == '', errors
 
 
+@full
 def test_interpreter_exit_without_closing():
     "Finished, left early and half-used loaders, of threads and of processes, when the program ends."
     run = program('''
@@ -136,6 +149,7 @@ except KeyboardInterrupt:
 '''
 
 
+@full
 @pytest.mark.parametrize('workers, where', [
     ('threads', 'in the loop'), ('threads', 'stuck'), ('processes', 'stuck'), ('processes', 'supervisor')])
 def test_interrupt_ends_the_program_and_its_workers(workers, where):
@@ -174,6 +188,7 @@ print('rest', targets == list(range(4, 64)), flush=True)
 """
 
 
+@full
 @BOTH
 def test_workers_of_another_process_are_refused_by_name_and_undisturbed(settings):
     "A forked copy of the program that goes on with the loader: an error there, and no other batch, death or warning here."

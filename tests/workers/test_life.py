@@ -3,19 +3,21 @@ import gc
 import sys
 
 import pytest
+from grids import full, quick
 from interrupts import PLACES, starting
 from loader_parts import program
 
 pytestmark = pytest.mark.timeout(120)
 
 
-@pytest.mark.parametrize('place', PLACES)
+@quick(1, 'place', PLACES)
 def test_an_interrupt_while_workers_start_leaves_nothing(place):
     run = program(f'interrupt_the_start({place!r})', first='from interrupts import *')
     try: assert run.end(40) == (0, 'interrupted\nall is well\n', '')
     finally: run.kill()
 
 
+@full
 @pytest.mark.parametrize('place', ['before the fork', 'after the fork'])
 def test_an_interrupt_while_the_workers_of_a_stream_start_leaves_nothing(place):
     run = program(f'interrupt_the_start_of_a_stream({place!r})', first='from interrupts import *')
@@ -23,7 +25,7 @@ def test_an_interrupt_while_the_workers_of_a_stream_start_leaves_nothing(place):
     finally: run.kill()
 
 
-@pytest.mark.parametrize('num', [10, pytest.param(200, marks=[pytest.mark.full, pytest.mark.timeout(1200)])])
+@pytest.mark.parametrize('num', [3, pytest.param(200, marks=[pytest.mark.full, pytest.mark.timeout(1200)])])
 def test_interrupts_at_random_moments_leave_nothing_and_arrive(num):
     run = program(f'interrupt_at_random({num})', first='from interrupts import *')
     try:
@@ -67,6 +69,7 @@ print(sum(len(targets) for _, targets in loader))
 '''
 
 
+@full
 def test_a_script_that_trains_as_it_is_imported_gets_its_batches(tmp_path):
     (tmp_path/'training_script.py').write_text(TRAINS_AS_IT_IS_IMPORTED)
     run = program(f'import sys; sys.path.insert(0, {str(tmp_path)!r}); import training_script')
@@ -83,6 +86,7 @@ next(iter(loader))
 '''
 
 
+@full
 @pytest.mark.parametrize('workers', ['threads', 'processes'])
 def test_a_pool_ends_before_the_libraries_that_were_imported_before_it(workers):
     run = program(ENDS_LATE.format(workers=workers), first='import atexit, threading')

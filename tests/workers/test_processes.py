@@ -9,7 +9,8 @@ import warnings
 
 import psutil
 import pytest
-from loader_parts import Coded, Deadly, DeadlyReader, Exiting, children, is_alive, nothing_is_left, program, wait_until
+from grids import full, quick
+from loader_parts import Coded, DeadlyReader, Exiting, children, is_alive, nothing_is_left, program, wait_until
 from pool_contract import build, keys
 from training_parts import BATCH, INLINE, PROCESSES, assert_equal, collected, few_images, large_tensors_begin_small, training
 
@@ -34,7 +35,7 @@ small_batches_use_the_slots = pytest.fixture(autouse=True)(large_tensors_begin_s
 def dataset(samples): return few_images(samples)
 
 
-@pytest.mark.parametrize('threads_per_worker', [1, 2])
+@quick(1, 'threads_per_worker', [1, 2])
 def test_killed_worker_is_replaced_and_nothing_differs(tmp_path, samples, threads_per_worker):
     reader = DeadlyReader(samples, 'train')
     expected = collected(training(ImageDataset(samples, reader), sampler=range(0, 160, 8), **INLINE))
@@ -45,6 +46,7 @@ def test_killed_worker_is_replaced_and_nothing_differs(tmp_path, samples, thread
     assert_equal(found, expected)
 
 
+@full
 def test_worker_killed_from_outside_is_replaced():
     loader = create_loader(Coded(64), 8, 4, device='cpu', **PROCESSES)
     with pytest.warns(RuntimeWarning, match='died'):
@@ -55,7 +57,7 @@ def test_worker_killed_from_outside_is_replaced():
     assert k == 15 and len(children()) == 2
 
 
-@pytest.mark.parametrize('on_error', ['raise', 'skip', 'replace'])
+@quick(1, 'on_error', ['raise', 'skip', 'replace'])
 def test_sample_that_kills_twice_is_answered_as_on_error_says(samples, on_error):
     reader = DeadlyReader(samples, 'train')
     reader.at = 5
@@ -73,13 +75,7 @@ def test_sample_that_kills_twice_is_answered_as_on_error_says(samples, on_error)
     assert bad.index == 5 and 'for the second time' in bad.cause and (bad.replaced_by is None) == (on_error == 'skip')
 
 
-def test_sample_of_a_users_dataset_that_kills_twice_is_an_error():
-    with warnings.catch_warnings():
-        warnings.simplefilter('ignore', RuntimeWarning)
-        with pytest.raises(RuntimeError, match='while loading this sample, for the second time'):
-            list(create_loader(Deadly(16, 9), 8, 4, device='cpu', **PROCESSES))
-
-
+@full
 def test_worker_that_cannot_be_replaced_is_an_error(monkeypatch):
     loader = create_loader(Coded(400), 8, 4, device='cpu', **PROCESSES)
     def fail(*_, **__): raise OSError('no more processes')
@@ -102,6 +98,7 @@ def dies_before_it_is_ready(folder, times):
     return start
 
 
+@full
 @pytest.mark.parametrize('times', [2, 100])
 def test_worker_killed_before_it_is_ready(tmp_path, times):
     settings = dict(num_workers=1, worker_type='processes', worker_seeding=dies_before_it_is_ready(tmp_path, times), device='cpu')
@@ -115,6 +112,7 @@ def test_worker_killed_before_it_is_ready(tmp_path, times):
             assert sum(len(targets) for _, targets in loader) == 16
 
 
+@full
 def test_many_keys_and_large_batches_do_not_block_each_other():
     "Keys of several batches exceed the room in a pipe while the worker sends a large batch."
     loader = create_loader(Coded(256), 8, 1000, num_workers=1, worker_type='processes', prefetch_factor=32, use_prefetcher=False,
@@ -134,9 +132,7 @@ def large_batch(keys, samples, rows):
 def sleep_for_long(number): time.sleep(600)
 
 
-def fail_to_start(number): raise ValueError('no such seed')
-
-
+@full
 @pytest.mark.parametrize('state', ['starting', 'stopped'])
 def test_nobody_waits_for_a_worker_that_takes_nothing_in(state):
     "Tasks whose keys exceed the room in a pipe, for a worker that starts for longer than this test may take, or that is stopped."
@@ -149,20 +145,6 @@ def test_nobody_waits_for_a_worker_that_takes_nothing_in(state):
     pool.close()
     assert not children()
     with pytest.raises(RuntimeError, match='the workers are closed'): pool.take(tasks[0], 1)
-
-
-@pytest.mark.parametrize('context', ['fork', pytest.param('spawn', marks=pytest.mark.full)])
-def test_an_error_at_the_start_of_a_worker_arrives_with_its_traceback(context):
-    settings = WorkerSettings(1, 'processes', worker_init_fn=fail_to_start, multiprocessing_context=context)
-    pool = ProcessPool(create_loader(Coded(8), 8, 4, use_prefetcher=False, **INLINE).builder, settings)
-    tasks = []
-    with pytest.raises(RuntimeError, match='worker process 0 could not start: ValueError: no such seed') as raised:
-        for _ in range(2): tasks.append(pool.submit([SampleKey(0, 0)]))
-        pool.take(tasks[0], 50)
-    assert 'in fail_to_start' in str(raised.value.__cause__)
-    with pytest.raises(RuntimeError, match='worker process 0 could not start: ValueError: no such seed'):
-        pool.submit([SampleKey(0, 0)])
-    pool.close()
 
 
 def test_slots_come_back(dataset):
@@ -187,16 +169,7 @@ def test_slots_come_back(dataset):
     pool.close()
 
 
-def test_files_are_stable_over_many_epochs():
-    process = psutil.Process()
-    loader = create_loader(Coded(8), 8, 4, device='cpu', num_workers=1, worker_type='processes')
-    for epoch in range(30):
-        for _ in loader: pass
-        if epoch == 2: before = process.num_fds(), process.num_threads()
-    assert process.num_fds() == before[0]
-    wait_until(lambda: process.num_threads() <= before[1], 'threads are left')
-
-
+@full
 @pytest.mark.parametrize('state', ['idle', 'stuck', 'blocked'])
 def test_killed_parent_leaves_no_worker(state):
     "Idle workers, one that loads a sample for ever, and ones whose answers nobody takes any more."
@@ -230,6 +203,7 @@ if True:{big}
         run.kill()
 
 
+@full
 def test_unguarded_spawn_script_is_a_clear_error():
     "A spawned process runs the script again; if that starts processes as well, Python ends it, and we say why."
     code, out, _ = program("""
@@ -239,6 +213,7 @@ except RuntimeError as error: print(error)
     assert code == 0 and 'died (exit code 1) before it was ready' in out and "if __name__ == '__main__'" in out
 
 
+@full
 def test_dataset_that_cannot_be_pickled_is_a_clear_error():
     class Local(Coded): pass
     files = psutil.Process().num_fds()
@@ -250,6 +225,7 @@ def test_dataset_that_cannot_be_pickled_is_a_clear_error():
 
 # ---- signals
 
+@full
 def test_a_program_whose_handler_only_sets_a_flag_ends():
     "Also with workers that are stuck: when they are closed, and when they are left to the end of Python."
     run = program("""
@@ -268,6 +244,7 @@ next(iterator)
     finally: run.kill()
 
 
+@full
 def test_a_worker_that_is_told_to_end_ends_whatever_the_programs_handler_does():
     before = signal.signal(signal.SIGTERM, lambda *_: None)
     try:
@@ -288,6 +265,7 @@ def test_an_exit_is_the_workers_and_not_the_batchs_error(threads):
     pool.close()
 
 
+@full
 @pytest.mark.parametrize('threads_per_worker', [1, 2])
 def test_a_sample_that_ends_its_workers_is_an_error_that_names_it(threads_per_worker):
     loader = create_loader(Exiting(16, 9), 8, 4, device='cpu', threads_per_worker=threads_per_worker, **PROCESSES)
@@ -308,6 +286,7 @@ class Marking(Coded):
         return super().__getitem__(index)
 
 
+@full
 def test_deaths_at_a_distance_are_not_the_samples_fault(tmp_path):
     "Each epoch, the worker is killed from outside while it loads the same sample; it loads when it is tried again."
     mark = tmp_path/'loading'
@@ -326,6 +305,7 @@ def test_deaths_at_a_distance_are_not_the_samples_fault(tmp_path):
         killer.join()
 
 
+@full
 def test_a_worker_that_dies_without_a_task_blames_nobody():
     loader = create_loader(Coded(16), 8, 4, device='cpu', **PROCESSES)
     for _ in range(5):
@@ -335,17 +315,6 @@ def test_a_worker_that_dies_without_a_task_blames_nobody():
         for child in children(): child.kill()
 
 
-def test_batch_of_which_every_worker_dies_is_an_error(tmp_path):
-    "While it is put together: no sample is to blame."
-    loader = create_loader(Coded(16), 8, 4, device='cpu', num_workers=1, worker_type='processes', collate_fn=die)
-    with pytest.raises(RuntimeError, match='repeatedly with the same batch'), warnings.catch_warnings():
-        warnings.simplefilter('ignore', RuntimeWarning)
-        list(loader)
-
-
-def die(samples): os.kill(os.getpid(), signal.SIGKILL)
-
-
 # ---- other processes
 
 def make_loader_in_daemon(pipe):
@@ -353,6 +322,7 @@ def make_loader_in_daemon(pipe):
     except RuntimeError as error: pipe.send(str(error))
 
 
+@full
 def test_a_daemonic_process_is_told_what_to_do():
     context = multiprocessing.get_context('fork')
     here, there = context.Pipe()
