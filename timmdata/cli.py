@@ -26,7 +26,8 @@ def _say(text: Any, file: TextIO | None = None):
     from timmdata.core.faults import printable
     file = file or sys.stdout
     encoding = file.encoding or 'utf-8'
-    print(printable(text, keep='\n').encode(encoding, 'backslashreplace').decode(encoding), file=file)
+    print(
+        printable(text, keep='\n').encode(encoding, 'backslashreplace').decode(encoding), file=file)
 
 
 _COMMANDS = {}   # name → function, description, options
@@ -49,9 +50,12 @@ def _parser() -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=about, description=about)
         command.set_defaults(command=function, parser=command)
         for option, kind, default, meaning in options:
-            if kind is bool: settings = dict(action='store_true')
-            elif option.startswith('--'): settings = dict(type=kind, default=default)
-            else: settings = dict(type=kind, nargs=None if default is ... else '?')
+            if kind is bool:
+                settings = dict(action='store_true')
+            elif option.startswith('--'):
+                settings = dict(type=kind, default=default)
+            else:
+                settings = dict(type=kind, nargs=None if default is ... else '?')
             shown = '' if default in (None, False, ...) else f' (default: {default})'
             command.add_argument(option, help=meaning + shown, **settings)
     return parser
@@ -71,10 +75,13 @@ def main(
     known, unknown = _parser().parse_known_args(argv)
     arguments = vars(known)
     command, parser = arguments.pop('command'), arguments.pop('parser')
-    if unknown: parser.error(f'unrecognized arguments: {" ".join(unknown)}')   # with the usage of this command
+    if unknown:
+        # also prints the usage of this command
+        parser.error(f'unrecognized arguments: {" ".join(unknown)}')
     try:
         with warnings.catch_warnings():
-            warnings.showwarning = lambda message, *_: _say(f'timmdata: warning: {message}', sys.stderr)
+            warnings.showwarning = lambda message, *_: _say(
+                f'timmdata: warning: {message}', sys.stderr)
             command(**arguments)
     except (ValueError, OSError, RuntimeError, ImportError) as error:
         _say(f'timmdata: error: {error}', sys.stderr)
@@ -85,7 +92,8 @@ def main(
     return 0
 
 # %% ../nbs/60_cli.ipynb #7529b378
-def _output_path(option: str, text: str, endings: tuple = ('.png', '.jpg', '.jpeg', '.pdf', '.svg')) -> Path:
+def _output_path(option: str, text: str,
+                 endings: tuple = ('.png', '.jpg', '.jpeg', '.pdf', '.svg')) -> Path:
     "Check the path of an output file."
     from timmdata.core.paths import expand_home
     path = Path(expand_home(text))   # a shell does not expand --out=~/batch.png
@@ -101,7 +109,8 @@ _INPUT_SIZE = '--input-size', int, 224, "Edge of the images in pixels"
 
 
 @_command(
-    'demo', 'Load one epoch with training augmentation, measure images per second, and draw the first batch.',
+    'demo',
+    'Load one epoch with training augmentation, measure images per second, and draw the first batch.',
     ('data', str, None, 'Folder of class folders, or one with train/ and val/; default: sample photos'),
     _SPLIT, _INPUT_SIZE,
     ('--batch-size', int, 32, 'Samples per batch'),
@@ -137,11 +146,13 @@ _ANY_SPLIT = '--split', str, None, 'Split to read; default: those of train, val 
 
 
 @_command(
-    'inspect', 'Read every file, find problems and duplicates, and write a report and exclusion lists.',
+    'inspect',
+    'Read every file, find problems and duplicates, and write a report and exclusion lists.',
     _ANY_DATA, _ANY_SPLIT,
     ('--out', str, 'inspection', 'Output folder; a stopped run resumes there'),
     _INPUT_SIZE,
-    ('--crop-pct', float, 0.875, 'Evaluation crop: input size divided by the size that images are resized to'),
+    ('--crop-pct', float, 0.875,
+     'Evaluation crop: input size divided by the size that images are resized to'),
     ('--near', int, 4, 'Maximum number of differing bits, of 64, between similar images'),
     ('--exact', bool, False, 'Find only exact copies, not similar images'),
     ('--num-threads', int, None, 'Threads that read and decode; default: one per core'))
@@ -155,10 +166,12 @@ def _inspect(data, split, out, exact, **settings):
     _say(found)
     for kind in ('unreadable', 'conflict'):
         names = [name for _, name in found.rows(kind)]
-        if names: _say(f'{KINDS[kind].title}: {listed(names, 5)}')
+        if names:
+            _say(f'{KINDS[kind].title}: {listed(names, 5)}')
     _say(f'written to {found.out}: report.html, report.json, and exclude-….json for ImageDataset(exclude=…)')
     calls = exclusion_calls(found.survey, found.out)
-    if calls: _say('\n    '.join(['to exclude these samples:', *calls]))
+    if calls:
+        _say('\n    '.join(['to exclude these samples:', *calls]))
 
 # %% ../nbs/60_cli.ipynb #70c00002
 @_command(
@@ -166,10 +179,12 @@ def _inspect(data, split, out, exact, **settings):
     _ANY_DATA,
     ('out', str, None, 'Output folder; a stopped run resumes there'),
     _ANY_SPLIT,
-    ('--format', str, 'jpeg', "'jpeg': with restart markers, 'keep': files unchanged, 'raw': decoded pixels"),
+    ('--format', str, 'jpeg',
+     "'jpeg': with restart markers, 'keep': files unchanged, 'raw': decoded pixels"),
     ('--short-side', int, None, 'Shrink larger images to this shorter side, in pixels'),
     ('--quality', int, 90, 'Quality of re-encoded JPEGs, 1..95'),
-    ('--subsampling', str, 'keep', 'Chroma subsampling of re-encoded JPEGs: keep, 4:4:4, 4:2:2 or 4:2:0'),
+    ('--subsampling', str, 'keep',
+     'Chroma subsampling of re-encoded JPEGs: keep, 4:4:4, 4:2:2 or 4:2:0'),
     ('--seed', int, 0, 'Seed of the order of images in the files'),
     ('--num-workers', int, None, 'Threads that encode; default: one per core'),
     ('--skip', bool, False, 'Skip unreadable files and list them'),
@@ -180,51 +195,66 @@ def _pack(data, out, split, skip, check, **settings):
     is_shown = sys.stderr.isatty()
     if check:
         problems = check_pack(data, is_shown)
-        for problem in problems: _say(problem)
-        if problems: raise ValueError(f'{data} is damaged: copy these files again, or write the pack again')
+        for problem in problems:
+            _say(problem)
+        if problems:
+            raise ValueError(f'{data} is damaged: copy these files again, or write the pack again')
         return _say(f'{data} is intact')
-    if out is None: raise ValueError('OUT is missing: pass the output folder of the pack')
+    if out is None:
+        raise ValueError('OUT is missing: pass the output folder of the pack')
     for name, dataset in open_splits(data, split, on_error='skip' if skip else 'raise').items():
         _say(write_pack(dataset, out, name, progress=is_shown, **settings))
     _say(f"read it with ImageDataset({out!r})")
 
 # %% ../nbs/60_cli.ipynb #4bec224b
 @_command(
-    'doctor', 'Find out what limits the loader on this machine, and how much other settings would help.',
+    'doctor',
+    'Find out what limits the loader on this machine, and how much other settings would help.',
     ('data', str, ..., 'Folder of class folders, or one with train/ and val/'),
     _SPLIT, _INPUT_SIZE,
     ('--batch-size', int, 64, 'Samples per batch'),
     ('--images', int, 256, 'Images to load per epoch, spread over the dataset and kept in memory'),
     ('--rounds', int, 5, 'Rounds; all trials take turns in each'),
-    ('--seconds', float, 30., 'Time limit for all trials; slow images reduce the number of images and rounds'),
+    ('--seconds', float, 30.,
+     'Time limit for all trials; slow images reduce the number of images and rounds'),
     ('--step-ms', float, 0., 'Milliseconds per batch of your training step on another device'),
     ('--stages', bool, False, 'Only measure where the time goes; try no other settings'),
     ('--json', str, None, 'Output file for the numbers, as JSON'),
     ('--mode', str, 'train', "Pipeline to measure: 'train' or 'eval'"),
     ('--worker-type', str, 'auto', "Type of the workers: 'threads', 'processes', 'ray' or 'auto'"),
-    ('--num-workers', str, 'auto', "Number of workers; 0: load in the main thread; 'auto': depends on the cores"),
+    ('--num-workers', str, 'auto',
+     "Number of workers; 0: load in the main thread; 'auto': depends on the cores"),
     ('--color-jitter', float, 0.4, 'Strength of the training color jitter; 0: none'),
     ('--re-prob', float, 0., 'Probability of random erasing in training, 0..1'),
     ('--interpolation', str, 'bilinear', 'Interpolation, such as bilinear or bicubic'),
-    ('--backend', str, 'auto', "JPEG decoder: 'pillow', 'simplejpeg' or 'auto' (the fastest installed)"),
+    ('--backend', str, 'auto',
+     "JPEG decoder: 'pillow', 'simplejpeg' or 'auto' (the fastest installed)"),
     ('--device', str, None, 'Device of the batches, such as cpu; default: the best available'))
-def _doctor(data, split, images, stages, json, mode, num_workers, color_jitter, re_prob, backend, **settings):
+def _doctor(data, split, images, stages, json, mode, num_workers, color_jitter, re_prob, backend,
+            **settings):
     from timmdata.datasets.image_dataset import ImageDataset
     from timmdata.measure.diagnosis import diagnose, format_diagnosis
-    if mode not in ('train', 'eval'): raise ValueError(f'--mode {mode}: must be train or eval')
+    if mode not in ('train', 'eval'):
+        raise ValueError(f'--mode {mode}: must be train or eval')
     if num_workers != 'auto':
-        try: num_workers = int(num_workers)
-        except ValueError: raise ValueError(f"--num-workers {num_workers}: must be an integer or 'auto'") from None
+        try:
+            num_workers = int(num_workers)
+        except ValueError:
+            raise ValueError(f"--num-workers {num_workers}: must be an integer or 'auto'") from None
     path = json and _output_path('--json', json, ('.json',))
-    if mode == 'train': settings |= dict(is_training=True, color_jitter=color_jitter, re_prob=re_prob)
-    found = diagnose(ImageDataset(data, split=split), num_images=images, with_changes=not stages, progress=True,
-                     num_workers=num_workers, backend=None if backend == 'auto' else backend, **settings)
+    if mode == 'train':
+        settings |= dict(is_training=True, color_jitter=color_jitter, re_prob=re_prob)
+    found = diagnose(
+        ImageDataset(data, split=split), num_images=images, with_changes=not stages, progress=True,
+        num_workers=num_workers, backend=None if backend == 'auto' else backend, **settings)
     _say(format_diagnosis(found))
-    if path: path.write_text(found.to_json() + '\n', encoding='utf-8')
+    if path:
+        path.write_text(found.to_json() + '\n', encoding='utf-8')
 
 # %% ../nbs/60_cli.ipynb #8b6771ad
 @_command(
-    'buffer', 'Show how full a buffer is, how far training is and which programs use it; or remove it.',
+    'buffer',
+    'Show how full a buffer is, how far training is and which programs use it; or remove it.',
     ('action', str, ..., "'status': show its state; 'remove': delete it, if no program uses it"),
     ('directory', str, ..., 'Directory of the buffer'),
     ('--json', bool, False, 'Print all numbers as one line of JSON'))
@@ -236,4 +266,5 @@ def _buffer(action, directory, json):
     elif action == 'remove':
         remove_buffer(directory)
         _say(f'removed the buffer in {directory}')
-    else: raise ValueError(f'buffer {action}: must be status or remove')
+    else:
+        raise ValueError(f'buffer {action}: must be status or remove')

@@ -75,13 +75,15 @@ class ImageFormat:
         given: Arguments,
     ):
         self.given = given
-        self.size, self.channels = _size_and_channels(self._input_size(), given.batch_size, given.mean)
+        self.size, self.channels = _size_and_channels(
+            self._input_size(), given.batch_size, given.mean)
         mean, std = adapt_statistics(given.mean, given.std, self.channels)
         self.normalize = given.make(BatchTransformSettings, mean=mean, std=std)
         is_random = given.is_training and not given.no_aug
         re_num_splits = given.num_aug_splits or 2 if given.re_split else 0
         self.erasing = given.make(
-            ErasingSettings, re_prob=given.re_prob if is_random else 0., re_num_splits=re_num_splits)
+            ErasingSettings, re_prob=given.re_prob if is_random else 0.,
+            re_num_splits=re_num_splits)
         self.batches = given.make(BatchSettings)
         check_choice('color_jitter_mode', given.color_jitter_mode, ('fused', 'exact'))
         self.in_worker = given.collate_fn is not None or given.color_jitter_mode == 'exact'
@@ -96,7 +98,8 @@ class ImageFormat:
 
     def _make_settings(self):
         "Make the settings of what a worker does."
-        self.augment = self.given.make(AugmentSettings, input_size=self.size, mean=self.normalize.mean)
+        self.augment = self.given.make(
+            AugmentSettings, input_size=self.size, mean=self.normalize.mean)
         self.decode = self.given.make(DecodeSettings)
 
     def _check_mixup(self):
@@ -125,7 +128,8 @@ class ImageFormat:
             schedule = given.make(create_batch_schedule, sampler=sampler, channels=self.channels)
             return replace(self.batches, schedule=schedule)
         if given.is_training and not len(given.dataset):
-            raise ValueError('the dataset has no samples to train on: check its split and its filters')
+            raise ValueError(
+                'the dataset has no samples to train on: check its split and its filters')
         if given.drop_last and 0 < len(sampler) < given.batch_size:
             raise ValueError(
                 f'{len(sampler)} samples do not fill one batch of {given.batch_size}, '
@@ -224,7 +228,8 @@ class ViewsFormat(ImageFormat):
         counts = [view.count for view in self.views.values()]
         transforms = [SampleTransform(one, self.decode, self.channels) for one in params.values()]
         on_device = {name: self.batch_transform(one) for name, one in params.items()}
-        return FormatParts([ViewsTransform(transforms, counts)], ViewsBatchTransform(on_device, counts), batches)
+        return FormatParts(
+            [ViewsTransform(transforms, counts)], ViewsBatchTransform(on_device, counts), batches)
 
 # %% ../nbs/18_formats.ipynb #9995c3fc
 class PatchFormat(ImageFormat):
@@ -232,14 +237,16 @@ class PatchFormat(ImageFormat):
 
     def __init__(self, given: Arguments):
         if not isinstance(given.naflex, NaFlex):
-            raise TypeError(f"naflex={given.naflex!r}: must be a NaFlex, such as NaFlex(mode='native')")
+            raise TypeError(
+                f"naflex={given.naflex!r}: must be a NaFlex, such as NaFlex(mode='native')")
         self.naflex: NaFlex = given.naflex
         super().__init__(given)
         self.buckets = self.naflex.buckets(given.batch_size, given.is_training)
 
     def _input_size(self) -> Any:
         size = self.given.input_size
-        if size is None: return 224   # what a policy's shifts are shares of, as in timm
+        if size is None:
+            return 224   # what a policy's shifts are shares of, as in timm
         if image_size(size) != (224, 224):
             warn_caller(f'input_size={size}: naflex ignores it; set the size of the images with '
                         'NaFlex(max_seq_len=…, train_seq_lens=…)')
@@ -257,7 +264,8 @@ class PatchFormat(ImageFormat):
 
     def plan(self, sampler: EpochSampler) -> BatchSettings:
         given = self.given
-        is_scheduled = self.naflex.mode == 'schedule' and given.is_training   # in evaluation, all are alike
+        # in evaluation, all are alike
+        is_scheduled = self.naflex.mode == 'schedule' and given.is_training
         if not is_scheduled:
             return self.batches
         schedule = self.naflex.schedule(sampler, given.batch_size, drop_last=given.drop_last)
@@ -270,9 +278,11 @@ class PatchFormat(ImageFormat):
         is_packed = naflex.mode == 'packed'
         transforms = []
         for bucket in self.buckets:
-            params = SequenceParams(self.augment, bucket.patch_size, bucket.max_seq_len, sizes, self.in_worker)
+            params = SequenceParams(
+                self.augment, bucket.patch_size, bucket.max_seq_len, sizes, self.in_worker)
             num_rows = bucket.num_rows if is_packed else 0
-            transforms.append(PatchTransform(params, self.decode, self.channels, bucket.seq_len, num_rows))
+            transforms.append(
+                PatchTransform(params, self.decode, self.channels, bucket.seq_len, num_rows))
         on_device = PatchBatchTransform(
             self.normalize, transforms[0].params, self._erasing(), self.given.mixup,
             row_len=self.buckets[0].seq_len if is_packed else 0,
@@ -283,14 +293,17 @@ class PatchFormat(ImageFormat):
 
     def _erasing(self) -> PatchRandomErasing | None:
         erasing = self.erasing
-        if not erasing.re_prob: return None
+        if not erasing.re_prob:
+            return None
         return PatchRandomErasing(erasing.re_prob, mode=erasing.re_mode, max_count=erasing.re_count,
                                   num_splits=erasing.re_num_splits)
 
-    def _plan_tokens(self, params: SequenceParams, sizes: np.ndarray, sampler: EpochSampler) -> TokenPlan:
+    def _plan_tokens(self, params: SequenceParams, sizes: np.ndarray,
+                     sampler: EpochSampler) -> TokenPlan:
         given = self.given
         digest = zlib.crc32(np.ascontiguousarray(sizes, '<i4'))
-        plan = self.naflex.plan(params.lengths, given.batch_size, given.is_training, given.drop_last, digest)
+        plan = self.naflex.plan(
+            params.lengths, given.batch_size, given.is_training, given.drop_last, digest)
         if given.is_training and not plan.count(sampler):
             raise ValueError(
                 f'{len(sampler)} samples do not fill one batch, and incomplete batches are dropped: '

@@ -319,7 +319,8 @@ def make_loader(
         batch_transform = format.batch_transform()
     else:
         host, batch_transform = _make_batches(given, order, format, workers, adopts_seed)
-    if not given.use_prefetcher: return host
+    if not given.use_prefetcher:
+        return host
     return PrefetchLoader(host, device=given.device, batch_transform=batch_transform)
 
 
@@ -546,7 +547,8 @@ def _check_dataset(dataset: Any, is_training: bool):
             f'no image of {getattr(base, "root", "the data")} has a class, so every target is -1: '
             'put the images into class folders, or pass a table with their labels; '
             'this is fine for predictions or for training without labels')
-    if is_training: return
+    if is_training:
+        return
     policies = [getattr(part, 'faults', part) for part in parts]   # a dataset may have on_error
     if any(getattr(policy, 'on_error', None) == 'replace' for policy in policies):
         raise ValueError(

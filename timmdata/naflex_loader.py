@@ -151,34 +151,45 @@ def create_naflex_loader(
 
 
 _TRAINING = (   # in evaluation, timm ignores these
-    'patch_size_choices', 'patch_size_choice_probs', 'no_aug', 're_prob', 're_mode', 're_count', 're_split', 'scale',
-    'ratio', 'hflip', 'vflip', 'color_jitter', 'color_jitter_prob', 'grayscale_prob', 'gaussian_blur_prob',
+    'patch_size_choices', 'patch_size_choice_probs', 'no_aug', 're_prob', 're_mode', 're_count',
+    're_split', 'scale',
+    'ratio', 'hflip', 'vflip', 'color_jitter', 'color_jitter_prob', 'grayscale_prob',
+    'gaussian_blur_prob',
     'auto_augment', 'num_aug_repeats', 'mixup_fn')
 
 
 def _make_loader(given: Arguments) -> Loader:
-    if given.train_crop_mode not in (None, 'rrc'): raise ValueError(
-        f"train_crop_mode={given.train_crop_mode!r}: must be None or 'rrc', the only training crop for sequences")
-    if given.num_aug_splits > 1: raise ValueError(
-        f'num_aug_splits={given.num_aug_splits}: sequences of patches have no splits, pass 0')
-    if given.distributed: _check_ranks(given.rank, given.world_size)
-    if not given.is_training: given = given.without(*_TRAINING)
-    given = given.without('crop_pct', 'crop_mode', 'crop_border_pixels', 'train_crop_mode')   # timm ignores these
-    probs = {name: getattr(given, name) or 0. for name in ('grayscale_prob', 'gaussian_blur_prob')}   # None in timm
+    if given.train_crop_mode not in (None, 'rrc'):
+        raise ValueError(
+            f"train_crop_mode={given.train_crop_mode!r}: must be None or 'rrc', the only training crop for sequences")
+    if given.num_aug_splits > 1:
+        raise ValueError(
+            f'num_aug_splits={given.num_aug_splits}: sequences of patches have no splits, pass 0')
+    if given.distributed:
+        _check_ranks(given.rank, given.world_size)
+    if not given.is_training:
+        given = given.without(*_TRAINING)
+    # timm ignores these
+    given = given.without('crop_pct', 'crop_mode', 'crop_border_pixels', 'train_crop_mode')
+    # None in timm
+    probs = {name: getattr(given, name) or 0. for name in ('grayscale_prob', 'gaussian_blur_prob')}
     ours = dict(
         input_size=(given.channels, 224, 224), naflex=given.make(NaFlex), mixup=given.mixup_fn,
         num_aug_splits=0, pin_memory=given.pin_memory and torch.cuda.is_available(), **probs)
     loader = given.make(create_loader, **ours, **given.settings)
-    if given.epoch: loader.set_epoch(given.epoch)
+    if given.epoch:
+        loader.set_epoch(given.epoch)
     return loader
 
 
 def _check_ranks(rank: int, world_size: int):
     "Raise ValueError unless rank and world_size are those of torch.distributed, or the defaults."
-    if not torch.distributed.is_initialized(): return   # create_loader raises the error
+    if not torch.distributed.is_initialized():
+        return   # create_loader raises the error
     found = torch.distributed.get_rank(), torch.distributed.get_world_size()
-    if (rank, world_size) not in ((0, 1), found): raise ValueError(
-        f'rank={rank}, world_size={world_size}, but torch.distributed has {found[0]} and {found[1]}: omit them')
+    if (rank, world_size) not in ((0, 1), found):
+        raise ValueError(
+            f'rank={rank}, world_size={world_size}, but torch.distributed has {found[0]} and {found[1]}: omit them')
 
 # %% ../nbs/22_naflex_loader.ipynb #26d00014
 __getattr__ = names_of('.naflex_loader')

@@ -13,57 +13,77 @@ from .transforms.mixup import Mixup
 
 # %% ../nbs/30_recipes.ipynb #29b8aecb
 _RSB = 'Wightman et al. 2021, ResNet strikes back, arXiv:2110.00476, table 2'
-_WEAK, _STRONG = (0.4, 0.4, 0.2, 0.1), (0.8, 0.8, 0.8, 0.2)   # brightness, contrast, saturation, hue
+# brightness, contrast, saturation, hue
+_WEAK, _STRONG = (0.4, 0.4, 0.2, 0.1), (0.8, 0.8, 0.8, 0.2)
 
 
-def _view(size: int, scale: tuple[float, float], blur: float, jitter: tuple = _WEAK, **others: Any) -> View:
-    colors = dict(color_jitter=jitter, color_jitter_prob=0.8, grayscale_prob=0.2, gaussian_blur_prob=blur)
+def _view(size: int, scale: tuple[float, float], blur: float, jitter: tuple = _WEAK,
+          **others: Any) -> View:
+    colors = dict(
+        color_jitter=jitter, color_jitter_prob=0.8, grayscale_prob=0.2, gaussian_blur_prob=blur)
     return View(size, scale=scale, **colors, **others)
 
 
-def _byol(scale: tuple[float, float], blurs: tuple[float, float] = (1., 0.1), **others: Any) -> tuple[View, ...]:
+def _byol(scale: tuple[float, float], blurs: tuple[float, float] = (1., 0.1),
+          **others: Any) -> tuple[View, ...]:
     "Two views: the first blurred, the second solarized now and then."
-    return _view(224, scale, blurs[0], **others), _view(224, scale, blurs[1], solarize_prob=0.2, **others)
+    return (
+        _view(224, scale, blurs[0], **others),
+        _view(224, scale, blurs[1], solarize_prob=0.2, **others))
 
-
+# %% ../nbs/30_recipes.ipynb #30b20002
 _CUBIC = dict(interpolation='bicubic')
 _RECIPES: dict[str, tuple[str, dict, dict, dict]] = {   # source, training, mixing, evaluation
     'rsb-a1': (_RSB, dict(input_size=224, auto_augment='rand-m7-mstd0.5-inc1', num_aug_repeats=3),
-               dict(mixup_alpha=0.2, cutmix_alpha=1., label_smoothing=0.1), dict(input_size=224, crop_pct=0.95)),
+               dict(mixup_alpha=0.2, cutmix_alpha=1., label_smoothing=0.1),
+               dict(input_size=224, crop_pct=0.95)),
     'rsb-a2': (_RSB, dict(input_size=224, auto_augment='rand-m7-mstd0.5-inc1', num_aug_repeats=3),
-               dict(mixup_alpha=0.1, cutmix_alpha=1., label_smoothing=0.), dict(input_size=224, crop_pct=0.95)),
+               dict(mixup_alpha=0.1, cutmix_alpha=1., label_smoothing=0.),
+               dict(input_size=224, crop_pct=0.95)),
     'rsb-a3': (_RSB, dict(input_size=160, auto_augment='rand-m6-mstd0.5-inc1'),
-               dict(mixup_alpha=0.1, cutmix_alpha=1., label_smoothing=0.), dict(input_size=224, crop_pct=0.95)),
+               dict(mixup_alpha=0.1, cutmix_alpha=1., label_smoothing=0.),
+               dict(input_size=224, crop_pct=0.95)),
     'deit': ('Touvron et al. 2020, DeiT, arXiv:2012.12877, table 9',
-             dict(input_size=224, auto_augment='rand-m9-mstd0.5-inc1', num_aug_repeats=3, re_prob=0.25, re_mode='pixel',
+             dict(input_size=224, auto_augment='rand-m9-mstd0.5-inc1', num_aug_repeats=3,
+                  re_prob=0.25, re_mode='pixel',
                   interpolation='bicubic'),
-             dict(mixup_alpha=0.8, cutmix_alpha=1., label_smoothing=0.1), dict(input_size=224, crop_pct=0.875)),
+             dict(mixup_alpha=0.8, cutmix_alpha=1., label_smoothing=0.1),
+             dict(input_size=224, crop_pct=0.875)),
     'deit3': ('Touvron et al. 2022, DeiT III, arXiv:2204.07118, table 1',
-              dict(input_size=224, auto_augment='3a', color_jitter=0.3, num_aug_repeats=3, interpolation='bicubic'),
-              dict(mixup_alpha=0.8, cutmix_alpha=1., label_smoothing=0.), dict(input_size=224, crop_pct=1.)),
+              dict(input_size=224, auto_augment='3a', color_jitter=0.3, num_aug_repeats=3,
+                   interpolation='bicubic'),
+              dict(mixup_alpha=0.8, cutmix_alpha=1., label_smoothing=0.),
+              dict(input_size=224, crop_pct=1.)),
     'ra-re': ('timm, training_hparam_examples.md, EfficientNet-B0 with RandAugment',
               dict(input_size=224, auto_augment='rand-m9-mstd0.5', re_prob=0.2, re_mode='pixel'),
               {}, dict(input_size=224, crop_pct=0.875)),
     'jsd': ('timm, training_hparam_examples.md, ResNet50 with JSD loss and RandAugment',
-            dict(input_size=224, auto_augment='rand-m9-mstd0.5-inc1', num_aug_splits=3, re_prob=0.6, re_mode='pixel',
+            dict(input_size=224, auto_augment='rand-m9-mstd0.5-inc1', num_aug_splits=3, re_prob=0.6,
+                 re_mode='pixel',
                  re_split=True),
             {}, dict(input_size=224, crop_pct=0.875)),
     'simclr': ('Chen et al. 2020, SimCLR, arXiv:2002.05709, data_util.py',
-               dict(views=(_view(224, (0.08, 1.), 0.5, _STRONG, count=2, **_CUBIC),), mean=0., std=1.),
+               dict(views=(_view(224, (0.08, 1.), 0.5, _STRONG, count=2, **_CUBIC),),
+                    mean=0., std=1.),
                {}, dict(input_size=224, crop_pct=0.875, mean=0., std=1.)),
-    'byol': ('Grill et al. 2020, BYOL, arXiv:2006.07733, augmentations.py', dict(views=_byol((0.08, 1.), **_CUBIC)),
+    'byol': ('Grill et al. 2020, BYOL, arXiv:2006.07733, augmentations.py',
+             dict(views=_byol((0.08, 1.), **_CUBIC)),
              {}, dict(input_size=224, crop_pct=0.875)),
-    'moco-v3': ('Chen et al. 2021, MoCo v3, arXiv:2104.02057, main_moco.py', dict(views=_byol((0.08, 1.))),
+    'moco-v3': ('Chen et al. 2021, MoCo v3, arXiv:2104.02057, main_moco.py',
+                dict(views=_byol((0.08, 1.))),
                 {}, dict(input_size=224, crop_pct=0.875)),
     'swav': ('Caron et al. 2020, SwAV, arXiv:2006.09882, swav_800ep_pretrain.sh',
-             dict(views=(_view(224, (0.14, 1.), 0.5, _STRONG, count=2), _view(96, (0.05, 0.14), 0.5, _STRONG, count=6)),
+             dict(views=(_view(224, (0.14, 1.), 0.5, _STRONG, count=2),
+                         _view(96, (0.05, 0.14), 0.5, _STRONG, count=6)),
                   std=(0.228, 0.224, 0.225)),
              {}, dict(input_size=224, crop_pct=0.875, std=(0.228, 0.224, 0.225))),
     'dino': ('Caron et al. 2021, DINO, arXiv:2104.14294, main_dino.py',
-             dict(views=(*_byol((0.4, 1.), **_CUBIC), _view(96, (0.05, 0.4), 0.5, count=8, **_CUBIC))),
+             dict(views=(*_byol((0.4, 1.), **_CUBIC),
+                         _view(96, (0.05, 0.4), 0.5, count=8, **_CUBIC))),
              {}, dict(input_size=224, crop_pct=0.875)),
     'dino-v2': ('Oquab et al. 2023, DINOv2, arXiv:2304.07193, augmentations.py',
-                dict(views=(*_byol((0.32, 1.), (0., 0.9), **_CUBIC), _view(96, (0.05, 0.32), 0.5, count=8, **_CUBIC))),
+                dict(views=(*_byol((0.32, 1.), (0., 0.9), **_CUBIC),
+                            _view(96, (0.05, 0.32), 0.5, count=8, **_CUBIC))),
                 {}, dict(input_size=224, crop_pct=0.875)),
 }
 
@@ -109,11 +129,15 @@ def get_recipe(
         name: Name of a recipe, one of `list_recipes()`.
         num_classes: Number of classes; required by recipes that mix, for soft targets.
     """
-    if name not in _RECIPES: raise ValueError(f'unknown recipe {name!r}: choose from {", ".join(_RECIPES)}')
+    if name not in _RECIPES:
+        raise ValueError(f'unknown recipe {name!r}: choose from {", ".join(_RECIPES)}')
     source, train, mixing, evaluation = _RECIPES[name]
-    train = {'is_training': True, **({} if 'views' in train else {'interpolation': 'random'}), **train}
-    if mixing and num_classes is None: raise ValueError(
-        f'recipe {name!r} mixes images, so each target has a number for every class: pass num_classes, as in '
-        f'get_recipe({name!r}, num_classes=10); ImageNet has 1000')
-    if mixing: train['mixup'] = Mixup(num_classes=num_classes, **mixing)
+    train = {
+        'is_training': True, **({} if 'views' in train else {'interpolation': 'random'}), **train}
+    if mixing and num_classes is None:
+        raise ValueError(
+            f'recipe {name!r} mixes images, so each target has a number for every class: pass num_classes, as in '
+            f'get_recipe({name!r}, num_classes=10); ImageNet has 1000')
+    if mixing:
+        train['mixup'] = Mixup(num_classes=num_classes, **mixing)
     return Recipe(source, train, dict(interpolation='bicubic', **evaluation))

@@ -45,14 +45,18 @@ from ..workers.settings import WorkerSettings
 
 # %% ../../nbs/buffer/50_buffer.ipynb #822dc81a
 _PATIENCE = 5.   # seconds until a batch of which producers die is given up
-_locks = weakref.WeakValueDictionary()   # of this process, by store: a cell of a notebook may run again
+# of this process, by store: a cell of a notebook may run again
+_locks = weakref.WeakValueDictionary()
 
 
 def _read(store: BatchStore, number: int, pin: bool) -> HostBatch | str | None:
     "Read a batch and check it, in any thread: None if it is not there, a text that says what is wrong with it."
-    try: host = store.read(number)
-    except FileNotFoundError: return None
-    except DamagedBatch as error: return str(error)   # in a future, the error would keep frames and their memory
+    try:
+        host = store.read(number)
+    except FileNotFoundError:
+        return None
+    except DamagedBatch as error:
+        return str(error)   # in a future, the error would keep frames and their memory
     return host._replace(batch=map_tensors(torch.Tensor.pin_memory, host.batch)) if pin else host
 
 
@@ -84,12 +88,14 @@ class BatchReader:
 
     def _live(self):
         "Acquire the lock, again if it was closed; a forked process does not get it."
-        if self._is_live: return
+        if self._is_live:
+            return
         self.store.check()
         key = self.store.identity['unique']
         self._lock = _locks.get(key)
-        if not self._is_live: self._lock = self.store.files.lock(TRAINER, advice=(
-            'only one program at a time can train from a buffer: end that program, or use another directory='))
+        if not self._is_live:
+            self._lock = self.store.files.lock(TRAINER, advice=(
+                'only one program at a time can train from a buffer: end that program, or use another directory='))
         _locks[key] = self._lock
         self._producer, self._ahead = None, None   # those of the original process are not ours
         self._executor = ThreadPoolExecutor(1, 'timmdata-buffer')
@@ -125,8 +131,10 @@ class BatchReader:
     def _attempt(self, number: int) -> HostBatch | None:
         "Return the batch if it is there and undamaged."
         ahead, self._ahead = self._ahead, None
-        found = ahead[1].result() if ahead is not None and ahead[0] == number else _read(self.store, number, self.pin)
-        if not isinstance(found, str): return found
+        found = ahead[1].result() if ahead is not None and ahead[0] == number else _read(
+            self.store, number, self.pin)
+        if not isinstance(found, str):
+            return found
         warnings.warn(f'{found} and will be recreated', RuntimeWarning, stacklevel=2)
         self.store.remove(number)
         self.store.move_cursor(damaged=self.store.cursor().damaged + 1)
@@ -143,18 +151,21 @@ class BatchReader:
                 raise failure
             deaths += self._keep_producer()
             waited = time.monotonic() - began
-            if deaths >= 6 and waited > _PATIENCE: raise BatchBufferError(   # kills from outside come in bursts
-                f'the producer process died {deaths} times while making batch {number} (killed, or out of memory?)')
-            if self.timeout and waited > self.timeout: raise BatchBufferError(
-                f'no batch within timeout={self.timeout:g} s: still waiting for batch {number} from the producer '
-                f'({self.store.files.holder(PRODUCER)})')
+            if deaths >= 6 and waited > _PATIENCE:
+                raise BatchBufferError(   # kills from outside come in bursts
+f'the producer process died {deaths} times while making batch {number} (killed, or out of memory?)')
+            if self.timeout and waited > self.timeout:
+                raise BatchBufferError(
+                    f'no batch within timeout={self.timeout:g} s: still waiting for batch {number} from the producer '
+                    f'({self.store.files.holder(PRODUCER)})')
             time.sleep(min(0.005, 0.0002 + waited / 20))
         return host
 
     def _keep_producer(self) -> bool:   # Whether the last one has died.
         "Start a producer if there is none."
         last = self._producer
-        if last is not None and last.process.is_alive(): return False
+        if last is not None and last.process.is_alive():
+            return False
         self._producer = None
         if not self.store.files.is_locked(PRODUCER):
             self.store.check()
@@ -165,8 +176,10 @@ class BatchReader:
 
     def close(self):
         "End the producer if it was started here, and release the lock; the cursor stays."
-        if not self._is_live: return   # closed, or a forked copy, which leaves the producer alone
-        if self._producer is not None: self._producer.close()
+        if not self._is_live:
+            return   # closed, or a forked copy, which leaves the producer alone
+        if self._producer is not None:
+            self._producer.close()
         self._executor.shutdown(wait=False, cancel_futures=True)
         self._lock, self._producer, self._ahead = None, None, None
 
@@ -195,24 +208,33 @@ class BufferSettings:
 
     def __post_init__(self):
         for name, least in dict(batches=4, low_watermark=1, num_epochs=1).items():
-            if getattr(self, name) is not None: check_whole(name, getattr(self, name), least)
-        if self.auto_ack not in (True, False): raise ValueError(f'auto_ack={self.auto_ack!r}: must be True or False')
+            if getattr(self, name) is not None:
+                check_whole(name, getattr(self, name), least)
+        if self.auto_ack not in (True, False):
+            raise ValueError(f'auto_ack={self.auto_ack!r}: must be True or False')
         check_choice('on_mismatch', self.on_mismatch, ('raise', 'discard'))
         if self.capacity is not None:
-            try: parse_size(self.capacity, 'capacity')
-            except ValueError as error: raise ValueError(
-                f"{error}; to set a directory, use directory=, as in dict(directory='dir', capacity='30GB')") from None
-        if None not in (self.capacity, self.batches): raise ValueError('pass only one of capacity= and batches=')
-        if self.directory is None: return
+            try:
+                parse_size(self.capacity, 'capacity')
+            except ValueError as error:
+                raise ValueError(
+                    f"{error}; to set a directory, use directory=, as in dict(directory='dir', capacity='30GB')") from None
+        if None not in (self.capacity, self.batches):
+            raise ValueError('pass only one of capacity= and batches=')
+        if self.directory is None:
+            return
         object.__setattr__(self, 'directory', expand_home(self.directory))   # only while it is made
-        if not isinstance(self.directory, (str, os.PathLike)) or not os.fspath(self.directory): raise ValueError(
-            f'directory={self.directory!r}: must be the path of a directory, or None')
+        if not isinstance(self.directory, (str, os.PathLike)) or not os.fspath(self.directory):
+            raise ValueError(
+                f'directory={self.directory!r}: must be the path of a directory, or None')
 
 # %% ../../nbs/buffer/50_buffer.ipynb #5fe22384
 def default_directory() -> Path:
     "Return the folder of buffers without a directory: one per user, in RAM if possible."
     check_system()
-    return Path('/dev/shm' if os.path.isdir('/dev/shm') else tempfile.gettempdir(), f'timmdata-{os.getuid()}')
+    return Path(
+        '/dev/shm' if os.path.isdir('/dev/shm') else tempfile.gettempdir(),
+        f'timmdata-{os.getuid()}')
 
 
 def remove_stale() -> list[Path]:
@@ -222,7 +244,8 @@ def remove_stale() -> list[Path]:
         the removed directories
     """
     base = PrivateDirectory(default_directory(), create=True)
-    with base.lock('lock', patience=60.): return _remove_stale(base)
+    with base.lock('lock', patience=60.):
+        return _remove_stale(base)
 
 
 def _remove_stale(base: PrivateDirectory) -> list[Path]:
@@ -231,7 +254,8 @@ def _remove_stale(base: PrivateDirectory) -> list[Path]:
     for name in filter(re.compile('run-').match, base.names()):
         with contextlib.suppress(BatchBufferError):   # its program may remove it at this moment
             files = PrivateDirectory(base.path/name)
-            if any(map(files.is_locked, files.names())): continue
+            if any(map(files.is_locked, files.names())):
+                continue
             shutil.rmtree(files.path, ignore_errors=True)
             removed.append(files.path)
     return removed
@@ -276,20 +300,26 @@ def find_store(
     Returns:
         None: there is none, or it may be discarded and is not in use
     """
-    if 'identity' not in files.names(): return None
+    if 'identity' not in files.names():
+        return None
     try:
         store = BatchStore(files.path)
         store.cursor()
         mine, theirs = _identity(loader, settings)['settings'], store.identity['settings']
-        if loader.adopts_seed: mine['seed'] = theirs['seed']
-        differing = [f'{name} was {theirs.get(name)}, is {mine.get(name)}' for name in sorted({*mine, *theirs})
+        if loader.adopts_seed:
+            mine['seed'] = theirs['seed']
+        differing = [f'{name} was {theirs.get(name)}, is {mine.get(name)}'
+                     for name in sorted({*mine, *theirs})
                      if mine.get(name) != theirs.get(name)]
-        if not differing: return store
-        if settings.on_mismatch == 'raise': raise BatchBufferError(
-            f"the buffer in {files.path} belongs to other settings: {'; '.join(differing)}. Use another directory, or "
-            "on_mismatch='discard'")
+        if not differing:
+            return store
+        if settings.on_mismatch == 'raise':
+            raise BatchBufferError(
+                f"the buffer in {files.path} belongs to other settings: {'; '.join(differing)}. Use another directory, or "
+                "on_mismatch='discard'")
     except BatchBufferError:   # or it or its cursor is damaged
-        if settings.on_mismatch == 'raise': raise
+        if settings.on_mismatch == 'raise':
+            raise
     check_unused(files)
     return None
 
@@ -297,9 +327,10 @@ def find_store(
 def _number_at(numbering: Numbering, epoch: int, position: int) -> int:
     "The number of the next batch at a position, which must not be inside a batch."
     number = numbering.count(epoch, position)
-    if number < numbering.first(epoch + 1) and numbering.position(number) != (epoch, position): raise BatchBufferError(
-        f'position {position} of epoch {epoch} is inside a batch of the buffer, as after a run with another number of '
-        'ranks: resume with as many ranks as before, or without buffer=')
+    if number < numbering.first(epoch + 1) and numbering.position(number) != (epoch, position):
+        raise BatchBufferError(
+            f'position {position} of epoch {epoch} is inside a batch of the buffer, as after a run with another number of '
+            'ranks: resume with as many ranks as before, or without buffer=')
     return number
 
 
@@ -320,9 +351,11 @@ def create_store(
     own.workers = WorkerSettings(num_workers=0, persistent_workers=False)
     used = _number_at(numbering, loader.sampler.epoch, loader.sampler.start)
     first = next(host for host in batches_from(own, numbering, used) if host.keys)
-    batch_bytes = math.ceil(sum(map(len, encode_batch('first', first))) / 4096) * 4096   # whole pages
+    # whole pages
+    batch_bytes = math.ceil(sum(map(len, encode_batch('first', first))) / 4096) * 4096
     capacity = settings.batches or 256
-    if settings.capacity is not None: capacity = parse_size(settings.capacity) // batch_bytes
+    if settings.capacity is not None:
+        capacity = parse_size(settings.capacity) // batch_bytes
     return BatchStore.create(files.path, capacity, batch_bytes, _identity(loader, settings), used)
 
 # %% ../../nbs/buffer/50_buffer.ipynb #4b557b10
@@ -360,14 +393,18 @@ class BatchBuffer(HostLoader):
     ):
         check_system()
         self.settings = BufferSettings(**settings)
-        if not isinstance(loader, BatchLoader): raise TypeError(
-            f'{type(loader).__name__} cannot be buffered: pass a BatchLoader, or use create_loader(…, buffer=…)')
+        if not isinstance(loader, BatchLoader):
+            raise TypeError(
+                f'{type(loader).__name__} cannot be buffered: pass a BatchLoader, or use create_loader(…, buffer=…)')
         self.loader, self.auto_ack = loader, self.settings.auto_ack
-        self.opened: _OpenBuffer | None = None   # None until its first pass, where it has no directory
+        # None until its first pass, where it has no directory
+        self.opened: _OpenBuffer | None = None
         self._consumer = Consumer(loader.sampler)
-        if self.settings.directory is not None: self.open()   # its seed and position are known at once
+        if self.settings.directory is not None:
+            self.open()   # its seed and position are known at once
 
-    def __getstate__(self) -> dict[str, Any]:   # of a copy, or for another process: it opens the store by itself
+    # of a copy, or for another process: it opens the store by itself
+    def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), 'opened': None, '_consumer': None}
 
     def __setstate__(self, state: dict[str, Any]):
@@ -383,13 +420,16 @@ class BatchBuffer(HostLoader):
         "Create or open the store, and continue where this reader was."
         if self.opened is None:
             files, lock = self._directory()
-            with lock: self.opened = self._open_in(files)   # one program makes the store, and the others wait
+            with lock:
+                # one program makes the store, and the others wait
+                self.opened = self._open_in(files)
         return self.opened
 
     def _open_in(self, files: PrivateDirectory) -> _OpenBuffer:
         settings, loader = self.settings, self.loader
         store = find_store(files, loader, settings) or create_store(files, loader, settings)
-        numbering, position = Numbering(*store.identity['numbering']), [self.sampler.epoch, self.sampler.start]
+        numbering, position = Numbering(*store.identity['numbering']), [
+            self.sampler.epoch, self.sampler.start]
         self.sampler.seed = int(store.identity['settings']['seed'])
         if position in ([0, 0], store.identity['began']):   # nobody has sent it elsewhere
             loader.set_position(*numbering.position(store.cursor().used))
@@ -403,13 +443,15 @@ class BatchBuffer(HostLoader):
         if self.settings.directory is None:
             files, lock = _temporary_directory()
             end_with(self, _remove_temporary, files, lock)
-            return files, contextlib.nullcontext()   # its lock is held as long as the buffer may start again
+            # its lock is held as long as the buffer may start again
+            return files, contextlib.nullcontext()
         try:
             files = PrivateDirectory(self.settings.directory, create=True)
             return files, files.lock(SETUP, self.loader.workers.timeout or 300.)
-        except OSError as error: raise ValueError(
-            f'directory={str(self.settings.directory)!r}: {error.strerror}; use a writable directory'
-            ) from None
+        except OSError as error:
+            raise ValueError(
+                f'directory={str(self.settings.directory)!r}: {error.strerror}; use a writable directory'
+                ) from None
 
     def status(self) -> dict[str, Any]:
         "Return the status of the buffer, as `buffer_status` does."
@@ -420,14 +462,16 @@ class BatchBuffer(HostLoader):
         ready = 0 if self.opened is None else buffer_status(self.store)['waiting']
         return self._consumer.meter.stats(ready=ready, bad_samples=count_bad_samples(self.dataset))
 
-    def state_dict(self, progress: tuple[int, int] | None = None, *, ahead: int = 0) -> dict[str, Any]:
+    def state_dict(self, progress: tuple[int, int] | None = None, *,
+                   ahead: int = 0) -> dict[str, Any]:
         return self.loader.state_dict(progress or self._consumer.at(ahead))
 
     def load_state_dict(self, state: dict[str, Any]):
         check_form(state)
-        if self.opened is not None and state.get('seed') != self.seed: raise ValueError(
-            f'the buffer in {self.store.directory} has seed={self.seed}, but the state has seed={state.get("seed")}: '
-            'use another directory')
+        if self.opened is not None and state.get('seed') != self.seed:
+            raise ValueError(
+                f'the buffer in {self.store.directory} has seed={self.seed}, but the state has seed={state.get("seed")}: '
+                'use another directory')
         self.loader.load_state_dict(state)
 
     def host_batches(self) -> Iterator[HostBatch]:
@@ -435,17 +479,23 @@ class BatchBuffer(HostLoader):
         store, numbering, reader = self.open()
         epoch, start = self.sampler.begin()
         first, stop = _number_at(numbering, epoch, start), numbering.first(epoch + 1)
-        if store.cursor().used != first: reader.use(first)   # it was sent elsewhere
+        if store.cursor().used != first:
+            reader.use(first)   # it was sent elsewhere
         for number in range(first, stop):
-            if number - store.cursor().used >= store.capacity: raise BatchBufferError(
-                f'{store.capacity} batches were delivered, but none was acknowledged: call ack() after each batch')
+            if number - store.cursor().used >= store.capacity:
+                raise BatchBufferError(
+                    f'{store.capacity} batches were delivered, but none was acknowledged: call ack() after each batch')
             host = [reader.get(number)]
-            if host[0].keys: yield host.pop()   # the consumer alone holds it; without keys, every sample was skipped
+            if host[0].keys:
+                # the consumer alone holds it; without keys, every sample was skipped
+                yield host.pop()
 
     def __iter__(self) -> Iterator:
         self.open()   # it may be where another run has stopped
-        hosts = self._consumer.deliver(self.host_batches, self.acknowledge if self.auto_ack else None)
-        yield from map(attrgetter('batch'), hosts)   # a loop here would hold a batch that was delivered
+        hosts = self._consumer.deliver(
+            self.host_batches, self.acknowledge if self.auto_ack else None)
+        # a loop here would hold a batch that was delivered
+        yield from map(attrgetter('batch'), hosts)
 
     def acknowledge(self, epoch: int, position: int):
         _, numbering, reader = self.open()
@@ -454,15 +504,19 @@ class BatchBuffer(HostLoader):
     def ack(self):
         "Mark the last delivered batch as used, for example after the optimizer step."
         last = self._consumer.last
-        if last is None: raise BatchBufferError('ack() was called before any batch was delivered: call it after each')
+        if last is None:
+            raise BatchBufferError(
+                'ack() was called before any batch was delivered: call it after each')
         self.acknowledge(*last)
 
     def close(self):
         "End the producer if this program started it; a store with its own directory stays."
-        if self.opened is not None: self.opened.reader.close()
+        if self.opened is not None:
+            self.opened.reader.close()
 
     def __repr__(self) -> str:
         room = self.settings.capacity or f'{self.settings.batches or 256:,} batches'
-        if self.opened is not None: room = f'{self.store.capacity:,} batches'
+        if self.opened is not None:
+            room = f'{self.store.capacity:,} batches'
         kind = 'in a temporary directory' if self.settings.directory is None else 'in a directory'
         return f'BatchBuffer({room} {kind}, {self.loader!r})'

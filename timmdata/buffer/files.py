@@ -22,8 +22,10 @@ from ..core.faults import printable
 from ..core.paths import StrPath, expand_home, open_private
 
 # %% ../../nbs/buffer/00_files.ipynb #5170136a
-try: import fcntl
-except ImportError: fcntl = None   # Windows: `check_system` refuses it
+try:
+    import fcntl
+except ImportError:
+    fcntl = None   # Windows: `check_system` refuses it
 
 # %% ../../nbs/buffer/00_files.ipynb #91a8c77e
 _locks = weakref.WeakSet()   # of this process
@@ -60,28 +62,33 @@ class FileLock:
 
 
 def _release_inherited():
-    for lock in list(_locks): lock.release()
+    for lock in list(_locks):
+        lock.release()
 
 
-if hasattr(os, 'register_at_fork'): os.register_at_fork(after_in_child=_release_inherited)
+if hasattr(os, 'register_at_fork'):
+    os.register_at_fork(after_in_child=_release_inherited)
 
 # %% ../../nbs/buffer/00_files.ipynb #0907e14a
 class BatchBufferError(RuntimeError):
     "Raised if a buffer cannot be used: it belongs to other settings, does not fit, was removed, or is damaged."
 
 
-_NEEDED = 'O_CLOEXEC', 'O_DIRECTORY', 'O_NOFOLLOW', 'getuid'   # of `os`; beside locks, and paths below directories
+# of `os`; beside locks, and paths below directories
+_NEEDED = 'O_CLOEXEC', 'O_DIRECTORY', 'O_NOFOLLOW', 'getuid'
 
 
 def check_system():
     "Raise BatchBufferError on a system without the locks and directory functions that a buffer needs."
     missing = [f'os.{name}' for name in _NEEDED if not hasattr(os, name)]
-    if fcntl is None: missing.append('fcntl.flock')
+    if fcntl is None:
+        missing.append('fcntl.flock')
     if not {os.open, os.rename, os.unlink} <= os.supports_dir_fd or os.listdir not in os.supports_fd:
         missing.append('dir_fd')
-    if missing: raise BatchBufferError(
-        f'a buffer cannot be used on this system (missing: {", ".join(missing)}): omit buffer= (workers make batches '
-        'ahead without it), or use Linux, macOS or, on Windows, WSL')
+    if missing:
+        raise BatchBufferError(
+            f'a buffer cannot be used on this system (missing: {", ".join(missing)}): omit buffer= (workers make batches '
+            'ahead without it), or use Linux, macOS or, on Windows, WSL')
 
 # %% ../../nbs/buffer/00_files.ipynb #e5dbcbeb
 class PrivateDirectory:
@@ -98,9 +105,12 @@ class PrivateDirectory:
     ):
         check_system()
         self.path = Path(expand_home(path))
-        if create: self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        try: self.fd = open_private(self.path)
-        except ValueError as error: raise BatchBufferError(f'a buffer needs a private directory: {error}') from None
+        if create:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            self.fd = open_private(self.path)
+        except ValueError as error:
+            raise BatchBufferError(f'a buffer needs a private directory: {error}') from None
         weakref.finalize(self, os.close, self.fd).atexit = False   # pyrefly: ignore  (a property)
 
     def open(self,
@@ -120,10 +130,15 @@ class PrivateDirectory:
 
     def names(self) -> list[str]:
         "List the files, in any order."
-        try: fd = os.open('.', os.O_RDONLY | os.O_CLOEXEC, dir_fd=self.fd)   # one for each list: it has a position
-        except FileNotFoundError: raise self.removed() from None
-        try: return os.listdir(fd)
-        finally: os.close(fd)
+        try:
+            # one for each list: it has a position
+            fd = os.open('.', os.O_RDONLY | os.O_CLOEXEC, dir_fd=self.fd)
+        except FileNotFoundError:
+            raise self.removed() from None
+        try:
+            return os.listdir(fd)
+        finally:
+            os.close(fd)
 
     def removed(self) -> BatchBufferError:
         "Return the error of a buffer whose files are gone."
@@ -137,7 +152,8 @@ class PrivateDirectory:
         Args:
             name: Name of a file, which may already be gone.
         """
-        with contextlib.suppress(FileNotFoundError): os.unlink(name, dir_fd=self.fd)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=self.fd)
 
     def write(self,
         name: str,
@@ -151,11 +167,13 @@ class PrivateDirectory:
         """
         draft = f'{name}.new'
         try:
-            with open(self.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 'wb') as file: file.writelines(parts)
+            with open(self.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 'wb') as file:
+                file.writelines(parts)
             os.rename(draft, name, src_dir_fd=self.fd, dst_dir_fd=self.fd)
         except OSError as error:
             self.remove(draft)
-            if error.errno == errno.ENOENT: raise self.removed() from None
+            if error.errno == errno.ENOENT:
+                raise self.removed() from None
             raise BatchBufferError(f'cannot write {name} to {self.path}: {error.strerror}') from error
 
     def save(self,
@@ -183,10 +201,13 @@ class PrivateDirectory:
             None: it does not exist
         """
         try:
-            with open(self.open(name), 'rb') as file: check, _, text = file.read().partition(b' ')
-        except FileNotFoundError: return None
-        if check != b'%08x' % zlib.crc32(text): raise BatchBufferError(
-            f"{self.path/name} is damaged: discard the buffer with on_mismatch='discard'")
+            with open(self.open(name), 'rb') as file:
+                check, _, text = file.read().partition(b' ')
+        except FileNotFoundError:
+            return None
+        if check != b'%08x' % zlib.crc32(text):
+            raise BatchBufferError(
+                f"{self.path/name} is damaged: discard the buffer with on_mismatch='discard'")
         return json.loads(text)
 
     def lock(self,
@@ -203,17 +224,22 @@ class PrivateDirectory:
         """
         end = time.monotonic() + patience
         while True:
-            try: fd = self.open(name, os.O_RDWR | os.O_CREAT)
-            except FileNotFoundError: raise self.removed() from None
+            try:
+                fd = self.open(name, os.O_RDWR | os.O_CREAT)
+            except FileNotFoundError:
+                raise self.removed() from None
             lock = FileLock(fd)   # at once: whatever happens now, the file is closed
-            try: fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 lock.release()
-                if time.monotonic() > end and (holder := self.holder(name)) is not None: raise BatchBufferError(
-                    f'{self.path/name} was locked for more than {patience:g} s by {holder}: {advice}') from None
+                if time.monotonic() > end and (holder := self.holder(name)) is not None:
+                    raise BatchBufferError(
+                        f'{self.path/name} was locked for more than {patience:g} s by {holder}: {advice}') from None
                 time.sleep(0.005)
                 continue
-            if os.fstat(fd).st_nlink: break   # else the file was removed while this waited
+            if os.fstat(fd).st_nlink:
+                break   # else the file was removed while this waited
         who = f'process {os.getpid()} on {os.uname().nodename}, {os.path.basename(sys.argv[0]) or "python"}'
         with contextlib.suppress(OSError):   # on a full disk nobody learns who has it
             os.ftruncate(fd, 0)
@@ -231,11 +257,15 @@ class PrivateDirectory:
         Returns:
             such as 'process 4321 on node7, train.py'; None: no program has it
         """
-        try: fd = self.open(name)
-        except FileNotFoundError: return None
+        try:
+            fd = self.open(name)
+        except FileNotFoundError:
+            return None
         with open(fd, 'rb') as file:
-            try: fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError: return printable(file.read(300).decode(errors='replace')) or 'an unknown program'
+            try:
+                fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return printable(file.read(300).decode(errors='replace')) or 'an unknown program'
         return None
 
     def is_locked(self,

@@ -59,15 +59,19 @@ class Producer:
         cursor, there = self.store.cursor(), self.store.numbers()
         start, stop, want = cursor.used, cursor.used + self.store.capacity, cursor.want
         for number in there:
-            if not start <= number < stop: self.store.remove(number)
-        if self.end is not None: stop = max(start, min(stop, self.end))
+            if not start <= number < stop:
+                self.store.remove(number)
+        if self.end is not None:
+            stop = max(start, min(stop, self.end))
         missing = next((number for number in range(start, stop) if number not in there), stop)
         if missing < stop:
             self._is_filling |= want is not None or missing - start < self.low
-            if not self._is_filling: return None
+            if not self._is_filling:
+                return None
         else:
             self._is_filling = False
-            if self.end is None or want is None or want < self.end: return None
+            if self.end is None or want is None or want < self.end:
+                return None
             missing = want
         return None if self.store.failure(missing) else missing
 
@@ -80,7 +84,8 @@ class Producer:
             number: Number of the batch.
         """
         try:
-            if number != self._expected: self._batches = self.source(number)
+            if number != self._expected:
+                self._batches = self.source(number)
             self.store.write(number, next(self._batches))
             self._expected = number + 1
         except BaseException as error:   # SystemExit, too: what a sample raises is training's business
@@ -89,14 +94,18 @@ class Producer:
 
     def run(self):
         "Make batches until training ends; returns at once if the store already has a producer."
-        try: lock = self.store.files.lock(PRODUCER)
-        except BatchBufferError: return
+        try:
+            lock = self.store.files.lock(PRODUCER)
+        except BatchBufferError:
+            return
         with lock:
             while self.store.files.is_locked(TRAINER):
                 self.store.check()
                 number = self.next_number()
-                if number is not None: self.make(number)
-                else: time.sleep(0.005 + 2e-5 * self.store.capacity)   # it looks at so many names
+                if number is not None:
+                    self.make(number)
+                else:
+                    time.sleep(0.005 + 2e-5 * self.store.capacity)   # it looks at so many names
 
 # %% ../../nbs/buffer/20_producer.ipynb #5185ba99
 def numbering_of(
@@ -107,7 +116,8 @@ def numbering_of(
     Args:
         loader: Loader that makes the batches.
     """
-    return Numbering(loader.sampler.length, loader.batch_size, loader.sampler.num_replicas, loader.drop_last)
+    return Numbering(
+        loader.sampler.length, loader.batch_size, loader.sampler.num_replicas, loader.drop_last)
 
 
 def batches_from(
@@ -126,8 +136,9 @@ def batches_from(
     """
     while True:
         epoch = numbering.epoch_of(number)
-        if num_epochs is not None and epoch >= num_epochs: raise BatchBufferError(
-            f'epoch {epoch} was requested, but the buffer has num_epochs={num_epochs}: use a larger num_epochs')
+        if num_epochs is not None and epoch >= num_epochs:
+            raise BatchBufferError(
+                f'epoch {epoch} was requested, but the buffer has num_epochs={num_epochs}: use a larger num_epochs')
         loader.sampler.epoch, loader.sampler.start = numbering.position(number)
         for host in loader.host_batches():
             count = numbering.count(epoch, host.position)
@@ -139,23 +150,30 @@ def batches_from(
 
 # %% ../../nbs/buffer/20_producer.ipynb #6a53f058
 def _run_process(
-    directory: StrPath, identity: dict[str, Any], loader: BatchLoader, numbering: Numbering, low: int,
+    directory: StrPath, identity: dict[str, Any], loader: BatchLoader, numbering: Numbering,
+    low: int,
     num_epochs: int | None,
 ):
     reset_process()
-    multiprocessing.current_process()._config['daemon'] = False   # pyrefly: ignore  (it may have workers)
+    # pyrefly: ignore  (it may have workers)
+    multiprocessing.current_process()._config['daemon'] = False
     torch.set_num_threads(1)
-    try: store = BatchStore(directory)
-    except (BatchBufferError, OSError): os._exit(1)   # training sees by itself what it is
-    if store.identity != identity: os._exit(1)   # another one took its place
+    try:
+        store = BatchStore(directory)
+    except (BatchBufferError, OSError):
+        os._exit(1)   # training sees by itself what it is
+    if store.identity != identity:
+        os._exit(1)   # another one took its place
     code = 1
     try:
         threading.Thread(target=_end_late, args=(store,), daemon=True).start()
         source = partial(batches_from, loader, numbering, num_epochs=num_epochs)
         Producer(store, source, low, None if num_epochs is None else numbering.first(num_epochs)).run()
         code = 0
-    except (BatchBufferError, OSError): pass   # as above; or the directory was removed while a batch was written to it
-    finally: loader.close()
+    except (BatchBufferError, OSError):
+        pass   # as above; or the directory was removed while a batch was written to it
+    finally:
+        loader.close()
     _end(store, code)
 
 
@@ -168,7 +186,8 @@ def _end(store: BatchStore, code: int = 0):
 
 def _end_late(store: BatchStore):
     "End this process a second after training ends, even in the middle of a batch, which may take minutes."
-    while store.files.is_locked(TRAINER): time.sleep(0.1)
+    while store.files.is_locked(TRAINER):
+        time.sleep(0.1)
     time.sleep(1)
     _end(store)
 
@@ -179,7 +198,8 @@ _started = weakref.WeakSet()   # processes of producers
 @atexit.register
 def _kill_all():
     "Python's own join has no limit, and its SIGTERM may meet the program's handler, which a child has until it begins."
-    for process in _started & set(multiprocessing.active_children()): process.kill()
+    for process in _started & set(multiprocessing.active_children()):
+        process.kill()
 
 
 class ProducerProcess:
@@ -221,4 +241,5 @@ def start_producer(
     copied = copy.copy(loader)
     copied.workers = replace(loader.workers, pin_memory=False)
     args = (store.directory, store.identity, copied, numbering, low, num_epochs)
-    return uninterrupted(lambda: ProducerProcess(start_process(loader.workers.context, _run_process, *args)))
+    return uninterrupted(
+        lambda: ProducerProcess(start_process(loader.workers.context, _run_process, *args)))

@@ -27,13 +27,16 @@ def buffer_status(
     Returns:
         numbers and strings
     """
-    if not isinstance(store, BatchStore): store = BatchStore(store)
+    if not isinstance(store, BatchStore):
+        store = BatchStore(store)
     numbering, there, cursor = Numbering(*store.identity['numbering']), store.numbers(), store.cursor()
     epoch, stop = numbering.epoch_of(cursor.used), cursor.used
-    while stop in there: stop += 1
+    while stop in there:
+        stop += 1
     return dict(
         directory=str(store.directory), capacity=store.capacity, batch_bytes=store.batch_bytes,
-        waiting=stop - cursor.used, used=cursor.used, epoch=epoch, batch=cursor.used - numbering.first(epoch),
+        waiting=stop - cursor.used, used=cursor.used, epoch=epoch,
+        batch=cursor.used - numbering.first(epoch),
         rebuilt=cursor.damaged, seconds_ago=round(time.time() - cursor.seen, 1),
         training=store.files.holder(TRAINER), producer=store.files.holder(PRODUCER))
 
@@ -49,9 +52,12 @@ def format_status(
     filled = min(40, round(40 * status['waiting'] / status['capacity']))
     lines = [f'{"█" * filled}{"░" * (40 - filled)} {status["waiting"]:,} of {status["capacity"]:,} batches waiting',
              f'training: epoch {status["epoch"]}, batch {status["batch"]}']
-    if status['training'] is None: lines[-1] += f'; not running, last seen {status["seconds_ago"]:,.0f} s ago'
-    if status['producer'] is None: lines.append('no producer is running')
-    if status['rebuilt']: lines.append(f'damaged and recreated: {status["rebuilt"]:,}')
+    if status['training'] is None:
+        lines[-1] += f'; not running, last seen {status["seconds_ago"]:,.0f} s ago'
+    if status['producer'] is None:
+        lines.append('no producer is running')
+    if status['rebuilt']:
+        lines.append(f'damaged and recreated: {status["rebuilt"]:,}')
     return '\n'.join(lines)
 
 # %% ../../nbs/buffer/40_status.ipynb #bef92ad3

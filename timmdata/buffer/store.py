@@ -32,26 +32,32 @@ from ..samplers.epoch import SampleKey
 from ..workers.shared_memory import WorkerTraceback
 
 # %% ../../nbs/buffer/10_store.ipynb #9698ee39
-_DTYPES = {str(dtype).removeprefix('torch.'): dtype for dtype in vars(torch).values() if isinstance(dtype, torch.dtype)}
+_DTYPES = {
+    str(dtype).removeprefix('torch.'): dtype
+    for dtype in vars(torch).values() if isinstance(dtype, torch.dtype)}
 _ALIGNMENT = 64   # bytes; of each tensor in a file
 
 
 def _append(tensor: torch.Tensor, parts: list[bytes | memoryview]) -> list:
     "Append the bytes of a tensor, and return how to find it: dtype, shape, strides, offset."
-    is_dense = tensor.is_contiguous() or tensor.ndim == 4 and tensor.is_contiguous(memory_format=torch.channels_last)
+    is_dense = tensor.is_contiguous() or tensor.ndim == 4 and tensor.is_contiguous(
+        memory_format=torch.channels_last)
     dense, offset = tensor.detach() if is_dense else tensor.detach().contiguous(), sum(map(len, parts))
     content = dense.as_strided((dense.numel(),), (1,)).view(torch.uint8).numpy().data
     parts += [content, bytes(-dense.nbytes % _ALIGNMENT)]
-    return [str(dense.dtype).removeprefix('torch.'), list(dense.shape), list(dense.stride()), offset]
+    return [
+        str(dense.dtype).removeprefix('torch.'), list(dense.shape), list(dense.stride()), offset]
 
 
 def _describe(value: Any, parts: list[bytes | memoryview], name: str = 'batch') -> Any:
     "Describe a value in JSON; the bytes of its tensors are put into the parts."
-    if value is None or isinstance(value, (bool, int, float, str)): return value
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
     if type(value) is torch.Tensor and value.device.type == 'cpu' and value.layout == torch.strided:
         return {'tensor': _append(value, parts)}
     if type(value) in (tuple, list):
-        return {type(value).__name__: [_describe(v, parts, f'{name}[{k}]') for k, v in enumerate(value)]}
+        return {type(value).__name__: [_describe(v, parts, f'{name}[{k}]')
+                                       for k, v in enumerate(value)]}
     if type(value) is dict:
         return {'dict': [[_describe(key, [], name), _describe(content, parts, f'{name}[{key!r}]')]
                          for key, content in value.items()]}
@@ -61,10 +67,13 @@ def _describe(value: Any, parts: list[bytes | memoryview], name: str = 'batch') 
 
 def _restore(said: Any, memory: torch.Tensor) -> Any:
     "Make the value that was described; its tensors are views of the memory that has their bytes."
-    if not isinstance(said, dict): return said
+    if not isinstance(said, dict):
+        return said
     (kind, content), = said.items()
-    if kind == 'dict': return {_restore(key, memory): _restore(value, memory) for key, value in content}
-    if kind != 'tensor': return {'tuple': tuple, 'list': list}[kind](_restore(value, memory) for value in content)
+    if kind == 'dict':
+        return {_restore(key, memory): _restore(value, memory) for key, value in content}
+    if kind != 'tensor':
+        return {'tuple': tuple, 'list': list}[kind](_restore(value, memory) for value in content)
     dtype, shape, stride, offset = content
     raw = memory[offset:offset + math.prod(shape) * _DTYPES[dtype].itemsize]
     return raw.view(_DTYPES[dtype]).as_strided(shape, stride)
@@ -74,7 +83,8 @@ class DamagedBatch(BatchBufferError):
     "Raised if the bytes of a batch are damaged; the batch can be recreated."
 
 
-_HEADER = struct.Struct('<8sIIQ')   # magic with version, checksum of all that follows, bytes of JSON, bytes of the file
+# magic with version, checksum of all that follows, bytes of JSON, bytes of the file
+_HEADER = struct.Struct('<8sIIQ')
 _MAGIC = b'timmdat2'
 
 
@@ -93,10 +103,14 @@ def encode_batch(
     """
     parts = []
     text = json.dumps({**host._asdict(), 'batch': _describe(host.batch, parts)}).encode()
-    text += b' ' * (-(_HEADER.size + len(text)) % _ALIGNMENT)   # so that tensors begin at a multiple of it
+    # so that tensors begin at a multiple of it
+    text += b' ' * (-(_HEADER.size + len(text)) % _ALIGNMENT)
     check = zlib.crc32(f'{name} {len(text)}'.encode())
-    for part in (text, *parts): check = zlib.crc32(part, check)
-    return [_HEADER.pack(_MAGIC, check, len(text), _HEADER.size + len(text) + sum(map(len, parts))), text, *parts]
+    for part in (text, *parts):
+        check = zlib.crc32(part, check)
+    return [
+        _HEADER.pack(_MAGIC, check, len(text), _HEADER.size + len(text) + sum(map(len, parts))),
+        text, *parts]
 
 
 def decode_batch(
@@ -110,24 +124,31 @@ def decode_batch(
         memory: Bytes from `encode_batch`, as uint8; the batch's tensors are views of it.
     """
     damaged = DamagedBatch(f'batch {name} is damaged')
-    if len(memory) < _HEADER.size: raise damaged
+    if len(memory) < _HEADER.size:
+        raise damaged
     content = memory.numpy().data
     magic, check, text_bytes, num_bytes = _HEADER.unpack_from(content)
-    if (magic, num_bytes) != (_MAGIC, len(memory)): raise damaged
-    if zlib.crc32(content[_HEADER.size:], zlib.crc32(f'{name} {text_bytes}'.encode())) != check: raise damaged
+    if (magic, num_bytes) != (_MAGIC, len(memory)):
+        raise damaged
+    if zlib.crc32(content[_HEADER.size:], zlib.crc32(f'{name} {text_bytes}'.encode())) != check:
+        raise damaged
     try:
         start = _HEADER.size + text_bytes
         said = json.loads(bytes(content[_HEADER.size:start]))
         keys = [SampleKey(*key) for key in said['keys']]
         return HostBatch(_restore(said['batch'], memory[start:]), keys, said['position'])
-    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError,
+            ValueError) as error:
         raise damaged from error   # the checksum is right, and what it says is not
 
 # %% ../../nbs/buffer/10_store.ipynb #45d12249
 MIN_BATCHES = 4   # of a store
-TRAINER, PRODUCER = 'trainer.lock', 'producer.lock'   # of the program that trains, and of the one that makes batches
-SETUP = 'setup.lock'   # of a program that opens the store, or keeps its directory in memory for another start
-_FILES = re.compile(r'(\d{12}\.(batch|error)|cursor|identity)(\.new)?|(trainer|producer)\.lock')   # of a store
+# of the program that trains, and of the one that makes batches
+TRAINER, PRODUCER = 'trainer.lock', 'producer.lock'
+# of a program that opens the store, or keeps its directory in memory for another start
+SETUP = 'setup.lock'
+# of a store
+_FILES = re.compile(r'(\d{12}\.(batch|error)|cursor|identity)(\.new)?|(trainer|producer)\.lock')
 
 
 class Cursor(NamedTuple):
@@ -163,7 +184,8 @@ class BatchStore:
     ):
         self.files = open_directory(directory)
         self.directory, identity = self.files.path, self.files.load('identity')
-        if identity is None: raise self.files.removed()
+        if identity is None:
+            raise self.files.removed()
         self.identity, self.capacity, self.batch_bytes = identity, identity['capacity'], identity['batch_bytes']
         self._memory = MemoryPool(partial(torch.empty, self.batch_bytes, dtype=torch.uint8))
 
@@ -185,28 +207,33 @@ class BatchStore:
             used: Number of batches that count as used, where the cursor starts.
         """
         files = PrivateDirectory(directory, create=True)
-        if capacity < MIN_BATCHES: raise BatchBufferError(
-            f'the buffer has room for {capacity} of {MIN_BATCHES} required batches ({batch_bytes / 1e6:.1f} MB each): '
-            'use a larger capacity')
+        if capacity < MIN_BATCHES:
+            raise BatchBufferError(
+                f'the buffer has room for {capacity} of {MIN_BATCHES} required batches ({batch_bytes / 1e6:.1f} MB each): '
+                'use a larger capacity')
         free = shutil.disk_usage(files.path).free
-        if capacity * batch_bytes > 0.95 * free: raise BatchBufferError(
-            f'the buffer needs {capacity * batch_bytes / 1e9:.2f} GB for {capacity:,} batches, but {files.path} has '
-            f'{free / 1e9:.2f} GB free, enough for {int(0.95 * free) // batch_bytes:,} batches of '
-            f'{batch_bytes / 1e6:.1f} MB: use a smaller capacity or another directory')
+        if capacity * batch_bytes > 0.95 * free:
+            raise BatchBufferError(
+                f'the buffer needs {capacity * batch_bytes / 1e9:.2f} GB for {capacity:,} batches, but {files.path} has '
+                f'{free / 1e9:.2f} GB free, enough for {int(0.95 * free) // batch_bytes:,} batches of '
+                f'{batch_bytes / 1e6:.1f} MB: use a smaller capacity or another directory')
         clear_directory(files)
         unique = os.urandom(16).hex()
         files.save('cursor', Cursor(used)._asdict())
-        files.save('identity', {**(identity or {}), 'capacity': capacity, 'batch_bytes': batch_bytes, 'unique': unique})
+        files.save('identity', {**(identity or {}), 'capacity': capacity,
+                                'batch_bytes': batch_bytes, 'unique': unique})
         return cls(directory)
 
     def check(self):
         "Raise BatchBufferError if the store was removed or replaced."
-        if self.files.load('identity') != self.identity: raise self.files.removed()
+        if self.files.load('identity') != self.identity:
+            raise self.files.removed()
 
     def cursor(self) -> Cursor:
         "Read how far training has come."
         found = self.files.load('cursor')
-        if found is None: raise self.files.removed()
+        if found is None:
+            raise self.files.removed()
         return Cursor(**found)
 
     def move_cursor(self,
@@ -249,8 +276,10 @@ class BatchStore:
         with open(self.files.open(f'{number:012}.batch'), 'rb') as file:
             num_bytes = os.fstat(file.fileno()).st_size
             is_usual = num_bytes <= self.batch_bytes
-            memory = self._memory.acquire()[:num_bytes] if is_usual else torch.empty(num_bytes, dtype=torch.uint8)
-            num_read = file.readinto(memory.numpy())   # fewer if somebody cuts the file at this moment
+            memory = self._memory.acquire()[:num_bytes] if is_usual else torch.empty(
+                num_bytes, dtype=torch.uint8)
+            # fewer if somebody cuts the file at this moment
+            num_read = file.readinto(memory.numpy())
         return decode_batch(self._name(number), memory[:num_read])
 
     def _name(self, number: int) -> str: return f'{number} of store {self.identity["unique"][:8]}'
@@ -263,7 +292,8 @@ class BatchStore:
         Args:
             number: Number of a batch, which may already be gone.
         """
-        for kind in ('batch', 'error'): self.files.remove(f'{number:012}.{kind}')
+        for kind in ('batch', 'error'):
+            self.files.remove(f'{number:012}.{kind}')
 
     def fail(self,
         number: int,
@@ -275,7 +305,8 @@ class BatchStore:
             number: Number of a batch that could not be made.
             error: Error that prevented it.
         """
-        kind = next(kind for kind in type(error).__mro__ if kind is BatchBufferError or kind.__module__ == 'builtins')
+        kind = next(kind for kind in type(error).__mro__ if kind is BatchBufferError
+                    or kind.__module__ == 'builtins')
         self.files.save(f'{number:012}.error', {
             'type': kind.__name__, 'message': str(error), 'notes': vars(error).get('__notes__', []),
             'traceback': ''.join(traceback.format_exception(error))})
@@ -292,17 +323,23 @@ class BatchStore:
             None: there is none
         """
         found = self.files.load(f'{number:012}.error')
-        if found is None: return None
-        try: error = _error_type(found['type'])(found['message'])
-        except TypeError: error = RuntimeError(f'{found["type"]}: {found["message"]}')   # it wants other arguments
-        for note in found['notes']: error.add_note(note)
+        if found is None:
+            return None
+        try:
+            error = _error_type(found['type'])(found['message'])
+        except TypeError:
+            # it wants other arguments
+            error = RuntimeError(f'{found["type"]}: {found["message"]}')
+        for note in found['notes']:
+            error.add_note(note)
         error.__cause__ = WorkerTraceback(found['traceback'])
         return error
 
     def clean(self):
         "Remove drafts and errors of an ended producer; the next one retries these batches."
         for name in self.files.names():
-            if name.endswith(('.error', '.new')): self.files.remove(name)
+            if name.endswith(('.error', '.new')):
+                self.files.remove(name)
 
 
 def open_directory(
@@ -314,8 +351,9 @@ def open_directory(
         directory: Directory of a store.
     """
     directory = expand_home(directory)
-    if not os.path.isfile(os.path.join(directory, 'identity')): raise BatchBufferError(
-        f"there is no buffer in {directory}: use the directory that was passed as buffer=dict(directory='…')")
+    if not os.path.isfile(os.path.join(directory, 'identity')):
+        raise BatchBufferError(
+            f"there is no buffer in {directory}: use the directory that was passed as buffer=dict(directory='…')")
     return PrivateDirectory(directory)
 
 
@@ -327,7 +365,8 @@ def clear_directory(
     Args:
         files: Directory of a store; other files in it are kept.
     """
-    for name in sorted(filter(_FILES.fullmatch, files.names()), key=lambda name: name != 'identity'): files.remove(name)
+    for name in sorted(filter(_FILES.fullmatch, files.names()),
+                       key=lambda name: name != 'identity'): files.remove(name)
 
 
 def remove_directory(
@@ -340,7 +379,8 @@ def remove_directory(
     """
     clear_directory(files)
     files.remove(SETUP)
-    with contextlib.suppress(OSError): os.rmdir(files.path)
+    with contextlib.suppress(OSError):
+        os.rmdir(files.path)
 
 # %% ../../nbs/buffer/10_store.ipynb #16beaeed
 def check_unused(
@@ -352,6 +392,8 @@ def check_unused(
         files: Directory of a store to discard, which may be damaged.
     """
     trainer = files.holder(TRAINER)
-    if trainer is not None: raise BatchBufferError(
-        f'the buffer in {files.path} is in use by {trainer}: end that program or close the buffer first')
-    if files.is_locked(PRODUCER): files.lock(PRODUCER, patience=3.).release()
+    if trainer is not None:
+        raise BatchBufferError(
+            f'the buffer in {files.path} is in use by {trainer}: end that program or close the buffer first')
+    if files.is_locked(PRODUCER):
+        files.lock(PRODUCER, patience=3.).release()

@@ -44,8 +44,10 @@ class InspectSettings:
 
     def __post_init__(self):
         for name in ('input_size', 'tiny', 'blank', 'kept', 'crop_pct'):
-            if not getattr(self, name) > 0: raise ValueError(f'{name}={getattr(self, name)!r}: must be above 0')
-        if not 0 <= self.near <= 16: raise ValueError(f'near={self.near!r}: must be 0 to 16 (of 64 bits)')
+            if not getattr(self, name) > 0:
+                raise ValueError(f'{name}={getattr(self, name)!r}: must be above 0')
+        if not 0 <= self.near <= 16:
+            raise ValueError(f'near={self.near!r}: must be 0 to 16 (of 64 bits)')
 
     @property
     def crop(self) -> CenterCrop:
@@ -75,12 +77,16 @@ def kept_share(
 # %% ../../nbs/inspection/20_findings.ipynb #1d286bbe
 def _labels(dataset: ImageDataset) -> list[str]:
     "The name of each sample's class, which is its number if it has none; empty: the sample has no class."
-    try: targets = targets_of(dataset)
-    except (TypeError, ValueError): return [''] * len(dataset)   # numbers such as an age, or not known
+    try:
+        targets = targets_of(dataset)
+    except (TypeError, ValueError):
+        return [''] * len(dataset)   # the targets are numbers, such as an age, or unknown
     names = {idx: str(name) for name, idx in dataset.class_to_idx.items()}
     def name(idx): return names.get(idx, str(idx)) if idx >= 0 else ''
-    if targets.ndim == 1: return list(map(name, targets.tolist()))
-    return [', '.join(map(name, np.flatnonzero(row))) or 'no class' for row in targets]   # several classes
+    if targets.ndim == 1:
+        return list(map(name, targets.tolist()))
+    # several classes per sample: one row of zeros and ones each
+    return [', '.join(map(name, np.flatnonzero(row))) or 'no class' for row in targets]
 
 
 class Survey:
@@ -101,8 +107,10 @@ class Survey:
         self.table = np.concatenate([tables[split] for split in datasets])
         self.labels = [label for dataset in datasets.values() for label in _labels(dataset)]
         self.splits = [split for split, dataset in datasets.items() for _ in range(len(dataset))]
-        self.indexes = [index for dataset in datasets.values() for index in range(len(dataset))]   # in their splits
-        self.is_whole, self.short_edge = self['error'] == b'', np.minimum(self['width'], self['height'])
+        # the index of each row in its own split
+        self.indexes = [index for dataset in datasets.values() for index in range(len(dataset))]
+        self.is_whole = self['error'] == b''
+        self.short_edge = np.minimum(self['width'], self['height'])
 
     def __len__(self) -> int: return len(self.table)
 
@@ -112,7 +120,9 @@ class Survey:
     def kept(self) -> np.ndarray:
         "Return the fraction of each image that the evaluation crop keeps: (N,), 0..1; NaN for unreadable images."
         crop, sizes = self.settings.crop, self.table[['height', 'width']].tolist()
-        known = {(0, 0): np.nan, **{size: kept_share(size[0], size[1], crop)[0] for size in {*sizes} - {(0, 0)}}}
+        known = {
+            (0, 0): np.nan,
+            **{size: kept_share(size[0], size[1], crop)[0] for size in {*sizes} - {(0, 0)}}}
         return np.array([known[size] for size in sizes])
 
     @cached_property
@@ -124,7 +134,8 @@ class Survey:
     @cached_property
     def similar(self) -> list[np.ndarray]:
         "Return the groups of rows with similar images that are not all the same file; empty without hashes."
-        if not self['hash'].any(): return []
+        if not self['hash'].any():
+            return []
         seen = np.flatnonzero(self.is_whole & (self['contrast'] >= self.settings.blank))
         groups = [seen[group] for group in group_similar(self['hash'][seen], self.settings.near)]
         return [rows for rows in groups if len(set(self['digest'][rows].tolist())) > 1]
@@ -145,11 +156,13 @@ class Survey:
     @cached_property
     def findings(self) -> list['Finding']:
         "Return what the rules found, in the order of `KINDS`; kinds that were not found are omitted."
-        return [Finding(self, kind, groups) for kind in KINDS if len(groups := KINDS[kind].rule(self))]
+        return [
+            Finding(self, kind, groups) for kind in KINDS if len(groups := KINDS[kind].rule(self))]
 
 # %% ../../nbs/inspection/20_findings.ipynb #39cc52fc
 _JPEG = b'JPEG', b'MPO'
-_FORMATS = {'.jpg': _JPEG, '.jpeg': _JPEG, '.png': [b'PNG'], '.gif': [b'GIF'], '.webp': [b'WEBP'], '.bmp': [b'BMP'],
+_FORMATS = {'.jpg': _JPEG, '.jpeg': _JPEG, '.png': [b'PNG'], '.gif': [b'GIF'], '.webp': [b'WEBP'],
+            '.bmp': [b'BMP'],
             '.tif': [b'TIFF'], '.tiff': [b'TIFF']}
 
 
@@ -162,7 +175,8 @@ def _is_misnamed(survey: Survey) -> np.ndarray:
     "Which files have another type than their extension says."
     def extension(row): return os.path.splitext(survey.name(row))[1].lower()
     formats = enumerate(survey['format'].tolist())
-    return np.array([format not in _FORMATS.get(extension(row), [format]) for row, format in formats])
+    return np.array(
+        [format not in _FORMATS.get(extension(row), [format]) for row, format in formats])
 
 
 def _leaks(survey: Survey, groups: list[np.ndarray]) -> list[np.ndarray]:
@@ -177,7 +191,9 @@ def _conflicts(survey: Survey, groups: list[np.ndarray]) -> list[np.ndarray]:
 
 def _duplicates(survey: Survey, groups: list[np.ndarray]) -> list[np.ndarray]:
     "Groups with several samples of one split and one label."
-    return [rows for rows in groups if len({(survey.splits[row], survey.labels[row]) for row in rows}) < len(rows)]
+    return [
+        rows for rows in groups
+        if len({(survey.splits[row], survey.labels[row]) for row in rows}) < len(rows)]
 
 # %% ../../nbs/inspection/20_findings.ipynb #71d0a1c3
 class Kind(NamedTuple):
@@ -199,37 +215,61 @@ class Kind(NamedTuple):
 
 _SIZE = '{width} × {height}'
 KINDS = {
-    'unreadable': Kind('Unreadable', 'Damaged, truncated or not an image: loading them raises an error.',
-                       lambda s: np.flatnonzero(~s.is_whole)[:, None], '{error}', True),
-    'blank': Kind('Blank', 'A single color, or nearly: there is nothing to learn.',
-                  lambda s: _singles(s, s['contrast'] < s.settings.blank), 'contrast {contrast:.1f}', True),
-    'leak': Kind('In two splits', 'The same file is in several splits; only the last one keeps it.',
-                 lambda s: _leaks(s, s.copies), is_excluded=True),
-    'conflict': Kind('Two labels', 'The same file has several labels; at most one is right.',
-                     lambda s: _conflicts(s, s.copies), is_excluded=True),
-    'duplicate': Kind('Duplicates', 'The same file is in a split several times; only the first one is kept.',
-                      lambda s: _duplicates(s, s.copies), is_excluded=True),
-    'near_leak': Kind('Similar, in two splits', 'Possibly the same image, saved again or resized: please check.',
-                      lambda s: _leaks(s, s.similar)),
-    'near_conflict': Kind('Similar, two labels', 'Possibly the same image under several labels: please check.',
-                          lambda s: _conflicts(s, s.similar)),
-    'near_duplicate': Kind('Similar', 'Possibly the same image several times in a split: please check.',
-                           lambda s: _duplicates(s, s.similar)),
-    'tiny': Kind('Tiny', 'They show little at any size.',
-                 lambda s: _singles(s, s.short_edge < s.settings.tiny), _SIZE),
-    'upscaled': Kind('Upscaled', 'Smaller than the size that evaluation resizes to.',
-                     lambda s: _singles(s, (s.short_edge >= s.settings.tiny) &
-                                           (s.short_edge < int(s.settings.input_size / s.settings.crop_pct))), _SIZE),
-    'cut': Kind('Cut off by the crop', 'The center crop of evaluation keeps too little; the frame shows what it keeps.',
-                lambda s: _singles(s, s.kept < s.settings.kept), '{kept:.0%} kept'),
-    'rotated': Kind('Rotated by EXIF', 'Viewers rotate them; training does so with ImageDataset(exif_transpose=True).',
-                    lambda s: _singles(s, s['orientation'] > 1), 'orientation {orientation}'),
-    'animated': Kind('Several frames', 'Only the first frame is used.',
-                     lambda s: _singles(s, s['frames'] > 1), '{frames} frames'),
-    'mode': Kind('Not RGB', 'They are converted to RGB: check how transparency and CMYK turn out.',
-                 lambda s: _singles(s, s['mode'] != b'RGB'), '{mode}'),
-    'misnamed': Kind('Wrong file extension', 'They are read by their content here; other libraries may refuse them.',
-                     lambda s: _singles(s, _is_misnamed(s)), '{format}'),
+    'unreadable': Kind(
+        'Unreadable',
+        'Damaged, truncated or not an image: loading them raises an error.',
+        lambda s: np.flatnonzero(~s.is_whole)[:, None], '{error}', True),
+    'blank': Kind(
+        'Blank', 'A single color, or nearly: there is nothing to learn.',
+        lambda s: _singles(s, s['contrast'] < s.settings.blank),
+        'contrast {contrast:.1f}', True),
+    'leak': Kind(
+        'In two splits', 'The same file is in several splits; only the last one keeps it.',
+        lambda s: _leaks(s, s.copies), is_excluded=True),
+    'conflict': Kind(
+        'Two labels', 'The same file has several labels; at most one is right.',
+        lambda s: _conflicts(s, s.copies), is_excluded=True),
+    'duplicate': Kind(
+        'Duplicates',
+        'The same file is in a split several times; only the first one is kept.',
+        lambda s: _duplicates(s, s.copies), is_excluded=True),
+    'near_leak': Kind(
+        'Similar, in two splits',
+        'Possibly the same image, saved again or resized: please check.',
+        lambda s: _leaks(s, s.similar)),
+    'near_conflict': Kind(
+        'Similar, two labels',
+        'Possibly the same image under several labels: please check.',
+        lambda s: _conflicts(s, s.similar)),
+    'near_duplicate': Kind(
+        'Similar',
+        'Possibly the same image several times in a split: please check.',
+        lambda s: _duplicates(s, s.similar)),
+    'tiny': Kind(
+        'Tiny', 'They show little at any size.',
+        lambda s: _singles(s, s.short_edge < s.settings.tiny), _SIZE),
+    'upscaled': Kind(
+        'Upscaled', 'Smaller than the size that evaluation resizes to.',
+        lambda s: _singles(s, (s.short_edge >= s.settings.tiny) &
+                              (s.short_edge < int(s.settings.input_size / s.settings.crop_pct))), _SIZE),
+    'cut': Kind(
+        'Cut off by the crop',
+        'The center crop of evaluation keeps too little; the frame shows what it keeps.',
+        lambda s: _singles(s, s.kept < s.settings.kept), '{kept:.0%} kept'),
+    'rotated': Kind(
+        'Rotated by EXIF',
+        'Viewers rotate them; training does so with ImageDataset(exif_transpose=True).',
+        lambda s: _singles(s, s['orientation'] > 1), 'orientation {orientation}'),
+    'animated': Kind(
+        'Several frames', 'Only the first frame is used.',
+        lambda s: _singles(s, s['frames'] > 1), '{frames} frames'),
+    'mode': Kind(
+        'Not RGB', 'They are converted to RGB: check how transparency and CMYK turn out.',
+        lambda s: _singles(s, s['mode'] != b'RGB'), '{mode}'),
+    'misnamed': Kind(
+        'Wrong file extension',
+        'They are read by their content here; other libraries may refuse them.',
+        lambda s: _singles(s, _is_misnamed(s)), '{format}'),
 }
 
 # %% ../../nbs/inspection/20_findings.ipynb #2604bed6
@@ -258,8 +298,12 @@ class Finding(NamedTuple):
         Args:
             rows: Rows of a group.
         """
-        first = dict(zip(MEASURES.names or (), self.survey.table[rows[0]].tolist()), kept=self.survey.kept[rows[0]])
-        texts = {name: value.decode('utf-8', 'replace') for name, value in first.items() if isinstance(value, bytes)}
+        first = dict(
+            zip(MEASURES.names or (), self.survey.table[rows[0]].tolist()),
+            kept=self.survey.kept[rows[0]])
+        texts = {
+            name: value.decode('utf-8', 'replace')
+            for name, value in first.items() if isinstance(value, bytes)}
         labels = dict.fromkeys(self.survey.labels[row] for row in rows if self.survey.labels[row])
         return KINDS[self.kind].note.format_map(first | texts | {'labels': ' / '.join(labels)})
 
@@ -267,8 +311,10 @@ class Finding(NamedTuple):
 def _excluded_rows(survey: Survey, kind: str, rows: np.ndarray) -> Iterable[int]:
     "Choose the samples of a group to exclude. Rows are in order, so those of a split are consecutive."
     splits = survey.splits
-    if kind.endswith('leak'): return [row for row in rows if splits[row] != splits[rows[-1]]]
-    if kind.endswith('duplicate'): return [row for before, row in pairwise(rows) if splits[row] == splits[before]]
+    if kind.endswith('leak'):
+        return [row for row in rows if splits[row] != splits[rows[-1]]]
+    if kind.endswith('duplicate'):
+        return [row for before, row in pairwise(rows) if splits[row] == splits[before]]
     return rows
 
 
@@ -287,10 +333,12 @@ def exclusions(
     """
     chosen = {kind for kind in KINDS if KINDS[kind].is_excluded} if kinds is None else set(kinds)
     unknown = sorted(chosen - set(KINDS))
-    if unknown: raise ValueError(f'unknown kinds: {", ".join(unknown)}; choose from {", ".join(KINDS)}')
+    if unknown:
+        raise ValueError(f'unknown kinds: {", ".join(unknown)}; choose from {", ".join(KINDS)}')
     found = {split: {} for split in survey.datasets}
     for finding in survey.findings:
         for rows in finding.groups if finding.kind in chosen else ():
             for row in _excluded_rows(survey, finding.kind, rows):
-                found[survey.splits[row]].setdefault(survey.name(row), KINDS[finding.kind].title.lower())
+                found[survey.splits[row]].setdefault(
+                    survey.name(row), KINDS[finding.kind].title.lower())
     return found

@@ -70,35 +70,47 @@ class Inspection:
         return list(exclusions(self.survey, kinds)[split])
 
     def __str__(self) -> str:
-        counts = ', '.join(f'{split}: {len(dataset):,}' for split, dataset in self.survey.datasets.items())
+        counts = ', '.join(
+            f'{split}: {len(dataset):,}' for split, dataset in self.survey.datasets.items())
         lines = [f'{KINDS[finding.kind].title}: {len(finding.rows):,}' for finding in self.findings]
-        return '\n    '.join([f'{len(self.survey):,} samples ({counts})', *(lines or ['no problems found'])])
+        return '\n    '.join(
+            [f'{len(self.survey):,} samples ({counts})', *(lines or ['no problems found'])])
 
     def __repr__(self) -> str: return f'Inspection({len(self.survey):,} samples, findings: {len(self.findings)})'
 
 
 def _datasets_of(data: Any) -> dict[str, ImageDataset]:
     "Return the datasets by split."
-    if isinstance(data, (str, os.PathLike)): return open_splits(data)
-    datasets = dict(data) if isinstance(data, Mapping) else {getattr(data, 'split', None) or 'all': data}
+    if isinstance(data, (str, os.PathLike)):
+        return open_splits(data)
+    datasets = dict(data) if isinstance(data, Mapping) else {
+        getattr(data, 'split', None) or 'all': data}
     for name, dataset in datasets.items():
-        check_type(name, dataset, ImageDataset, 'pass an ImageDataset, a dict of them by split, or a path. To inspect '
+        check_type(name, dataset, ImageDataset,
+                   'pass an ImageDataset, a dict of them by split, or a path. To inspect '
                    'a stream, which has no indexes, write its samples to a folder or a tar file first')
-        if not len(dataset): raise ValueError(f'{name} has no samples: check its path and split')
+        if not len(dataset):
+            raise ValueError(f'{name} has no samples: check its path and split')
     return datasets
 
 
 def _write(path: Path, parts: Iterable[str]):
-    with replace_file(path) as file: file.writelines(part.encode() for part in parts)
+    with replace_file(path) as file:
+        file.writelines(part.encode() for part in parts)
 
 
 def _hash_unless(exact: bool | None) -> Callable | None:
     "Return the function that hashes images; None: similar images are not searched for."
-    if exact: return None
-    try: return perceptual_hash()
+    if exact:
+        return None
+    try:
+        return perceptual_hash()
     except ImportError:
-        if exact is False: raise
-        warnings.warn('not searching for similar images, which requires imagehash: pip install imagehash', stacklevel=3)
+        if exact is False:
+            raise
+        warnings.warn(
+            'not searching for similar images, which requires imagehash: pip install imagehash',
+            stacklevel=3)
         return None
 
 
@@ -128,12 +140,14 @@ def inspect(
     limits, hash_image, datasets = InspectSettings(**settings), _hash_unless(exact), _datasets_of(data)
     out = Path(expand_home(out))
     (out/'measures').mkdir(parents=True, exist_ok=True)
-    paths = {split: out/'measures'/f'{quote(split, safe="")}.npy' for split in datasets}   # it may be 'train[:10%]'
+    # a split may be named 'train[:10%]', so its name is quoted
+    paths = {split: out/'measures'/f'{quote(split, safe="")}.npy' for split in datasets}
     tables = {split: measure_dataset(dataset, paths[split], hash_image, num_threads, progress)
               for split, dataset in datasets.items()}
     survey = Survey(datasets, tables, limits)
     summary = summarize(survey)
-    _write(out/'report.json', json.JSONEncoder(indent=1).iterencode(summary))   # not as one text: it may be long
+    # written in parts, because the report may be long
+    _write(out/'report.json', json.JSONEncoder(indent=1).iterencode(summary))
     _write(out/'report.html', [make_page(survey, summary, out)])
     for split, names in exclusions(survey).items():
         _write(out/exclusion_file(split), [json.dumps(names, indent=0)])

@@ -32,7 +32,8 @@ MEASURES = np.dtype([
     ('key', 'u8'),   # what the row is a measure of; 0: not measured yet
     ('num_bytes', 'i8'),   # of the file
     ('digest', 'u8'),   # of its bytes: the same for the same file
-    ('hash', 'u8'),   # of what is seen: few bits differ if the picture is the same; 0: not asked for
+    # perceptual hash: similar pictures differ in few bits; 0: not computed
+    ('hash', 'u8'),
     ('width', 'i4'), ('height', 'i4'),   # pixels, as stored
     ('frames', 'i4'),   # more than 1: an animation; only the first one is used
     ('orientation', 'u1'),   # of EXIF, 1..8; 1: as stored
@@ -43,16 +44,19 @@ MEASURES = np.dtype([
 _SCALE = 128   # pixels of the longer edge of the picture that hash and contrast are taken from
 
 
-def _digest(data: Any) -> int: return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), 'little')
+def _digest(data: Any) -> int:
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), 'little')
 
 
 def _header(image: Image.Image) -> dict[str, Any]:
     "Read what the header says. If EXIF or a later frame is damaged, the pixels may still be whole."
-    found = dict(width=image.width, height=image.height, format=image.format or 'decoded', mode=image.mode)
+    found = dict(
+        width=image.width, height=image.height, format=image.format or 'decoded', mode=image.mode)
     found |= dict(orientation=1, frames=1)
     with suppress(Exception):   # Pillow raises a dozen kinds
         orientation = int(image.getexif().get(0x0112, 1))
-        if 1 <= orientation <= 8: found['orientation'] = orientation
+        if 1 <= orientation <= 8:
+            found['orientation'] = orientation
     with suppress(Exception):   # a camera's MPO has previews in place of frames
         found['frames'] = 1 if image.format == 'MPO' else getattr(image, 'n_frames', 1)
     return found
@@ -80,11 +84,15 @@ def measure_image(
     data = content.tobytes() if isinstance(content, Image.Image) else content
     found = dict(num_bytes=len(data), digest=_digest(data))
     with suppress(Exception):   # `decode_image` says what is wrong with a file that is not an image
-        if not isinstance(content, Image.Image): content = Image.open(io.BytesIO(content))
+        if not isinstance(content, Image.Image):
+            content = Image.open(io.BytesIO(content))
         found |= _header(content)
-        content.draft(None, (_SCALE, _SCALE))   # a JPEG is decoded at 1/2, 1/4 or 1/8, but not smaller than this
-    try: gray = decode_image(content).convert('L')
-    except ImageReadError as error: return found | dict(error=str(error))
+        # a JPEG is decoded at 1/2, 1/4 or 1/8, but not smaller than this
+        content.draft(None, (_SCALE, _SCALE))
+    try:
+        gray = decode_image(content).convert('L')
+    except ImageReadError as error:
+        return found | dict(error=str(error))
     gray.thumbnail((_SCALE, _SCALE))
     found |= dict(contrast=float(np.asarray(gray, np.float32).std()))
     return found if hash_image is None else found | dict(hash=hash_image(gray))
@@ -96,7 +104,8 @@ def perceptual_hash() -> Callable[[Image.Image], int]:
     Returns:
         gray image → 64 bits
     """
-    imagehash = optional('imagehash', 'finding similar images, and not only exact copies (exact=True, --exact),')
+    imagehash = optional(
+        'imagehash', 'finding similar images, and not only exact copies (exact=True, --exact),')
     def hash_image(image): return int.from_bytes(np.packbits(imagehash.phash(image).hash).tobytes(), 'big')
     return hash_image
 
@@ -114,13 +123,17 @@ def open_table(
     Returns:
         of `MEASURES`, in the file
     """
-    try: table = np.lib.format.open_memmap(path, 'r+')
-    except (FileNotFoundError, ValueError): table = np.zeros(0)   # not there, or not whole
+    try:
+        table = np.lib.format.open_memmap(path, 'r+')
+    except (FileNotFoundError, ValueError):
+        table = np.zeros(0)   # missing or incomplete
     if table.dtype != MEASURES or len(table) != num_rows:
         path.unlink(missing_ok=True)   # whoever has the old one open keeps it
         table = np.lib.format.open_memmap(path, 'w+', MEASURES, (num_rows,))
-    if hasattr(os, 'posix_fallocate'):   # a full disk is an error here; in the mapping it would end the process
-        with path.open('r+b') as file: os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+    # a full disk raises an error here; while writing to the mapping it would kill the process
+    if hasattr(os, 'posix_fallocate'):
+        with path.open('r+b') as file:
+            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
     return table
 
 
@@ -130,19 +143,24 @@ def _time(path: str) -> int: return os.stat(path).st_mtime_ns if os.path.isfile(
 def _dataset_key(dataset: ImageDataset, is_hashed: bool) -> int:
     "Identify the dataset that all rows of a table are measures of."
     root = os.path.abspath(dataset.root) if isinstance(dataset.root, (str, os.PathLike)) else ''
-    parts = fingerprint(dataset), root, _time(root), dataset.split, is_hashed   # an archive has a time
+    # the modification time of an archive covers all its samples
+    parts = fingerprint(dataset), root, _time(root), dataset.split, is_hashed
     return _digest(repr(parts).encode())
 
 
 def _measure_sample(dataset: ImageDataset, row: int, hash_image: Callable | None) -> np.ndarray:
     "Measure one sample; the row has no key yet."
-    try: found = measure_image(read_content(dataset.reader[row][0]), hash_image)
+    try:
+        found = measure_image(read_content(dataset.reader[row][0]), hash_image)
     except OSError as error:
-        if is_system_error(error): raise
+        if is_system_error(error):
+            raise
         found = dict(error=f'{type(error).__name__}: {error.strerror or error}')
     values = np.zeros((), MEASURES)
     for name, value in found.items():
-        values[name] = value.encode('utf-8', 'backslashreplace') if isinstance(value, str) else value
+        if isinstance(value, str):
+            value = value.encode('utf-8', 'backslashreplace')
+        values[name] = value
     return values
 
 
@@ -165,19 +183,25 @@ def measure_dataset(
     Returns:
         of `MEASURES`, in the file
     """
-    table, common = open_table(Path(expand_home(path)), len(dataset)), _dataset_key(dataset, hash_image is not None)
+    table = open_table(Path(expand_home(path)), len(dataset))
+    common = _dataset_key(dataset, hash_image is not None)
 
     def measure(row):
-        key = common ^ _time(dataset.filename(row, absolute=True))   # 0 for a sample inside an archive
-        if table['key'][row] == key: return
+        # 0 for a sample inside an archive
+        key = common ^ _time(dataset.filename(row, absolute=True))
+        if table['key'][row] == key:
+            return
         table[row] = _measure_sample(dataset, row, hash_image)
         table['key'][row] = key   # last
 
     is_shared = getattr(dataset.reader, 'is_thread_safe', False)
-    pool = ThreadPoolExecutor((num_threads or available_cores()) if is_shared else 1, 'timmdata-inspect')
+    pool = ThreadPoolExecutor(
+        (num_threads or available_cores()) if is_shared else 1, 'timmdata-inspect')
     try:
         with tqdm(total=len(table), unit=' images', disable=None if progress else True) as bar:
             for start in range(0, len(table), 4096):   # at most that many are queued
-                for _ in pool.map(measure, range(len(table))[start:start + 4096]): bar.update()
-    finally: pool.shutdown(cancel_futures=True)
+                for _ in pool.map(measure, range(len(table))[start:start + 4096]):
+                    bar.update()
+    finally:
+        pool.shutdown(cancel_futures=True)
     return table

@@ -42,8 +42,10 @@ def thumbnail(
         data URL of a JPEG; empty: the file cannot be read
     """
     reader, file = survey.datasets[survey.splits[row]].reader, io.BytesIO()
-    try: image = decode_image(reader[survey.indexes[row]][0], background=(255, 255, 255))
-    except OSError: return ''
+    try:
+        image = decode_image(reader[survey.indexes[row]][0], background=(255, 255, 255))
+    except OSError:
+        return ''
     if is_framed:
         _, box = kept_share(image.height, image.width, survey.settings.crop)
         ImageDraw.Draw(image).rectangle(box, outline=(255, 60, 60), width=1 + max(image.size) // 60)
@@ -54,7 +56,8 @@ def thumbnail(
 # %% ../../nbs/inspection/30_report.ipynb #35917da7
 def _counts(values: np.ndarray) -> dict[str, int]:
     "How often each value is there, the most frequent first."
-    return {value.decode(): count for value, count in Counter(values.tolist()).most_common() if value}
+    return {
+        value.decode(): count for value, count in Counter(values.tolist()).most_common() if value}
 
 
 def _histogram(values: np.ndarray, edges: Sequence[float]) -> dict[str, int]:
@@ -82,9 +85,11 @@ def class_counts(
 
 def _remarks(survey: Survey) -> list[str]:
     "What was found in whole splits."
-    (first, known), *others = ((split, dataset.class_to_idx) for split, dataset in survey.datasets.items())
+    (first, known), *others = (
+        (split, dataset.class_to_idx) for split, dataset in survey.datasets.items())
     remarks = [f'{split} numbers its classes differently from {first}: pass the same class_map to both.'
-               for split, classes in others if any(known.get(name, idx) != idx for name, idx in classes.items())]
+               for split, classes in others
+               if any(known.get(name, idx) != idx for name, idx in classes.items())]
     return remarks if survey['hash'].any() else [*remarks, 'Similar images were not searched for.']
 
 
@@ -92,8 +97,11 @@ def _describe(finding: Finding) -> dict[str, Any]:
     "A finding, with the names of all its samples."
     survey, kind = finding.survey, KINDS[finding.kind]
     def sample(row): return dict(split=survey.splits[row], name=survey.name(row))
-    groups = [dict(note=finding.note(rows), samples=list(map(sample, rows))) for rows in finding.groups]
-    return dict(kind=finding.kind, title=kind.title, advice=kind.advice, num_samples=len(finding.rows), groups=groups)
+    groups = [
+        dict(note=finding.note(rows), samples=list(map(sample, rows))) for rows in finding.groups]
+    return dict(
+        kind=finding.kind, title=kind.title, advice=kind.advice, num_samples=len(finding.rows),
+        groups=groups)
 
 
 def summarize(
@@ -110,9 +118,12 @@ def summarize(
     whole = survey.is_whole
     ratio = survey['width'][whole] / survey['height'][whole]
     return dict(
-        remarks=_remarks(survey), samples={split: len(dataset) for split, dataset in survey.datasets.items()},
-        settings=vars(survey.settings), num_bytes=int(survey['num_bytes'].sum()), classes=class_counts(survey),
-        short_edge=_histogram(survey.short_edge[whole], [1, 32, 64, 128, 256, 512, 1024, 2048, 4096]),
+        remarks=_remarks(survey),
+        samples={split: len(dataset) for split, dataset in survey.datasets.items()},
+        settings=vars(survey.settings), num_bytes=int(survey['num_bytes'].sum()),
+        classes=class_counts(survey),
+        short_edge=_histogram(survey.short_edge[whole],
+                              [1, 32, 64, 128, 256, 512, 1024, 2048, 4096]),
         aspect_ratio=_histogram(ratio, [0, 0.33, 0.5, 0.67, 0.8, 1.25, 1.5, 2, 3]),
         kept=round(float(np.median(survey.kept[whole])), 3) if whole.any() else None,
         formats=_counts(survey['format'][whole]), modes=_counts(survey['mode'][whole]),
@@ -146,10 +157,12 @@ def exclusion_calls(
     calls = []
     for split, names in exclusions(survey).items():
         dataset, listed = survey.datasets[split], (Path(out)/exclusion_file(split)).as_posix()
-        root = '…' if dataset.root is None else repr(os.fspath(dataset.root))   # of Hugging Face it may be anything
+        # the root of a Hugging Face dataset may be any object
+        root = '…' if dataset.root is None else repr(os.fspath(dataset.root))
         asked = '' if dataset.split == 'train' else f'split={dataset.split!r}, '   # the default
         call = f'ImageDataset({root}, {asked}exclude={listed!r})   # {split}: {len(names):,} excluded'
-        if names: calls.append(call)
+        if names:
+            calls.append(call)
     return calls
 
 # %% ../../nbs/inspection/30_report.ipynb #83fa5543
@@ -211,8 +224,10 @@ def make_page(
         HTML
     """
     root, *_ = [dataset.root for dataset in survey.datasets.values()]
-    title, calls = _safe(f'Inspection of {root or "a dataset"}'), '<br>'.join(map(_safe, exclusion_calls(survey, out)))
-    counts = ', '.join(f'{count:,} in {_safe(split)}' for split, count in summary['samples'].items())
+    title = _safe(f'Inspection of {root or "a dataset"}')
+    calls = '<br>'.join(map(_safe, exclusion_calls(survey, out)))
+    counts = ', '.join(
+        f'{count:,} in {_safe(split)}' for split, count in summary['samples'].items())
     kept = '' if summary['kept'] is None else f', which keeps {summary["kept"]:.0%} of an image (median)'
     first = ('<h2>Start here</h2><p>Look at the images below. If you agree, exclude samples with the lists next to '
              f'this page; paths are relative to where the inspection ran:</p><pre>{calls}</pre>' if calls else

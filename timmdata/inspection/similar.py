@@ -47,7 +47,8 @@ def similar_pairs(
     Returns:
         int64 (number of pairs, 2), the smaller index first, sorted
     """
-    if not 0 <= distance <= 30: raise ValueError(f'distance={distance}: must be 0 to 30 (of 64 bits)')
+    if not 0 <= distance <= 30:
+        raise ValueError(f'distance={distance}: must be 0 to 30 (of 64 bits)')
     found = [np.zeros((0, 2), np.int64)]
     for mask in _band_masks(distance):
         order = np.argsort(hashes & mask, kind='stable')
@@ -73,7 +74,8 @@ def group_rows(
         int64, sorted rows; groups are sorted by their first row
     """
     groups = defaultdict(list)
-    for row, number in enumerate(numbers.tolist()): groups[number].append(row)
+    for row, number in enumerate(numbers.tolist()):
+        groups[number].append(row)
     return [np.array(rows) for rows in groups.values() if len(rows) > 1]
 
 
@@ -93,6 +95,7 @@ def group_similar(
     unique, numbers = np.unique(hashes, return_inverse=True)
     pairs, names = similar_pairs(unique, distance).T, np.arange(len(unique))
     while (names[pairs[0]] != names[pairs[1]]).any():
-        for ends in names[pairs]: np.minimum.at(names, ends, names[pairs].min(0))   # a group's name changes as a whole
+        for ends in names[pairs]:
+            np.minimum.at(names, ends, names[pairs].min(0))   # a group's name changes as a whole
         names = names[names]
     return group_rows(names[numbers])

@@ -25,6 +25,9 @@ def base_class(
     Returns:
         the class, or a stand-in
     """
-    if find_spec(module.partition('.')[0]) is not None: return getattr(optional(module, name), name)
+    if find_spec(module.partition('.')[0]) is not None:
+        return getattr(optional(module, name), name)
     def refuse(cls, *args, **kwargs): optional(module, name)
-    return type(name, (), {'__new__': refuse, '__doc__': f'Stand in for {module}.{name}, which is not installed.'})
+    return type(
+        name, (),
+        {'__new__': refuse, '__doc__': f'Stand in for {module}.{name}, which is not installed.'})

@@ -80,9 +80,11 @@ class AcceleratedLoader(Loader, DataLoaderStateMixin):
                 yield batch if self.names is None else rename_fields(batch, self.names)
                 del batch
             self._ahead = 0
-        finally: self.end()
+        finally:
+            self.end()
 
-    def state_dict(self, progress: tuple[int, int] | None = None, *, ahead: int = 0) -> dict[str, Any]:
+    def state_dict(self, progress: tuple[int, int] | None = None, *,
+                   ahead: int = 0) -> dict[str, Any]:
         return self.loader.state_dict(progress, ahead=ahead or self._ahead)
 
     def load_state_dict(self, state: dict[str, Any]):
@@ -113,11 +115,14 @@ def create_accelerated_loader(
     """
     num_processes, rank = accelerator.num_processes, accelerator.process_index
     is_stream = isinstance(dataset, IterableDataset)
-    if num_processes > 1 and (is_training or is_stream): settings = {'distributed': True, **settings}
+    if num_processes > 1 and (is_training or is_stream):
+        settings = {'distributed': True, **settings}
     elif num_processes > 1:
-        gathered = EpochSampler(dataset, False, num_replicas=num_processes, rank=rank, row_size=batch_size)
+        gathered = EpochSampler(
+            dataset, False, num_replicas=num_processes, rank=rank, row_size=batch_size)
         settings = {'sampler': gathered, **settings}
-    loader = create_loader(dataset, input_size, batch_size, is_training, **{'device': accelerator.device, **settings})
+    loader = create_loader(
+        dataset, input_size, batch_size, is_training, **{'device': accelerator.device, **settings})
     return AcceleratedLoader(loader, num_processes, names)
 
 # %% ../../nbs/integrations/20_huggingface.ipynb #f96cf698
@@ -153,14 +158,18 @@ class LoaderState(TrainerCallback, ExportableState):
             train_dataloader: Loader of this training.
             **others: Other arguments that the Trainer passes to its callbacks.
         """
-        if not isinstance(train_dataloader, AcceleratedLoader): return
-        kept = state.stateful_callbacks.setdefault(type(self).__name__, self.state())   # the Trainer expects an entry
+        if not isinstance(train_dataloader, AcceleratedLoader):
+            return
+        # the Trainer expects an entry
+        kept = state.stateful_callbacks.setdefault(type(self).__name__, self.state())
         self.loader = train_dataloader
-        if not state.global_step or args.ignore_data_skip: return   # nothing was seen; or the epoch begins again
+        if not state.global_step or args.ignore_data_skip:
+            return   # nothing was seen; or the epoch begins again
         saved = (kept[-1] if isinstance(kept, list) else kept)['attributes']['saved']
-        if not saved: raise ValueError(
-            'the checkpoint has no loader state, because it was saved without ImageTrainer: to restart the epoch, '
-            'use TrainingArguments(ignore_data_skip=True)')
+        if not saved:
+            raise ValueError(
+                'the checkpoint has no loader state, because it was saved without ImageTrainer: to restart the epoch, '
+                'use TrainingArguments(ignore_data_skip=True)')
         self.loader.load_state_dict(saved)
 
 # %% ../../nbs/integrations/20_huggingface.ipynb #dd90b840
@@ -177,7 +186,8 @@ def skip_first_batches(
     Returns:
         a loader that begins with the next batch
     """
-    if isinstance(dataloader, AcceleratedLoader): return dataloader
+    if isinstance(dataloader, AcceleratedLoader):
+        return dataloader
     return optional('accelerate', 'skip_first_batches').skip_first_batches(dataloader, num_batches)
 
 # %% ../../nbs/integrations/20_huggingface.ipynb #5b6532e0
@@ -213,20 +223,25 @@ class ImageTrainer(Trainer):
         self._loaders: dict[tuple, AcceleratedLoader] = {}   # that were made
         self.add_callback(LoaderState())
 
-    def _loader(self, dataset: Dataset | None, batch_size: int, is_training: bool) -> AcceleratedLoader:
+    def _loader(self, dataset: Dataset | None, batch_size: int,
+                is_training: bool) -> AcceleratedLoader:
         "Make a loader once; it holds the dataset, so that no other has its number."
-        if dataset is None: raise ValueError(
-            f'{"train" if is_training else "eval"}_dataset is missing: pass it to the Trainer')
+        if dataset is None:
+            raise ValueError(
+                f'{"train" if is_training else "eval"}_dataset is missing: pass it to the Trainer')
         known = id(dataset), batch_size, is_training
         if known not in self._loaders:
             args = self.args
             settings = {'num_workers': args.dataloader_num_workers, **self.settings,
                         **(self.training_settings if is_training else self.evaluation_settings)}
-            if is_training: settings = {
-                'seed': args.seed if args.data_seed is None else args.data_seed, 'drop_last': args.dataloader_drop_last,
-                **settings}
+            if is_training:
+                settings = {
+                    'seed': args.seed if args.data_seed is None else args.data_seed,
+                    'drop_last': args.dataloader_drop_last,
+                    **settings}
             self._loaders[known] = create_accelerated_loader(
-                self.accelerator, dataset, self.input_size, batch_size, is_training, names=self.names, **settings)
+                self.accelerator, dataset, self.input_size, batch_size, is_training,
+                names=self.names, **settings)
         return self._loaders[known]
 
     def get_train_dataloader(self) -> AcceleratedLoader:
@@ -241,8 +256,10 @@ class ImageTrainer(Trainer):
         Args:
             eval_dataset: Dataset, or the name of one; None: the Trainer's.
         """
-        if isinstance(eval_dataset, str): eval_dataset = self.eval_dataset[eval_dataset]
-        if eval_dataset is None: eval_dataset = self.eval_dataset
+        if isinstance(eval_dataset, str):
+            eval_dataset = self.eval_dataset[eval_dataset]
+        if eval_dataset is None:
+            eval_dataset = self.eval_dataset
         return self._loader(eval_dataset, self.args.eval_batch_size, False)
 
     def get_test_dataloader(self,
@@ -269,9 +286,12 @@ class ImageTrainer(Trainer):
             `TrainOutput`
         """
         optional('transformers.trainer', 'ImageTrainer').skip_first_batches = skip_first_batches
-        try: return super().train(*args, **others)
-        finally: self.close()
+        try:
+            return super().train(*args, **others)
+        finally:
+            self.close()
 
     def close(self):
         "Stop the workers of all loaders; a later loop starts new ones."
-        for loader in self._loaders.values(): loader.close()
+        for loader in self._loaders.values():
+            loader.close()

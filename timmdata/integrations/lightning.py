@@ -20,7 +20,8 @@ from ..loaders.prefetch import PrefetchLoader
 
 # %% ../../nbs/integrations/10_lightning.ipynb #76f1e3be
 LightningDataModule = base_class('lightning.pytorch', 'LightningDataModule')
-_STAGES = 'train', 'val', 'test', 'predict'   # as Lightning's methods begin; and the splits of a folder
+# as Lightning's methods begin; and the splits of a folder
+_STAGES = 'train', 'val', 'test', 'predict'
 
 # %% ../../nbs/integrations/10_lightning.ipynb #0fbd3ffd
 class ImageDataModule(LightningDataModule):
@@ -46,8 +47,9 @@ class ImageDataModule(LightningDataModule):
     ):
         super().__init__()
         unknown = sorted(set(data) - set(_STAGES)) if isinstance(data, Mapping) else []
-        if unknown: raise ValueError(
-            f'unknown stages in data: {", ".join(map(repr, unknown))}; use {", ".join(_STAGES)}')
+        if unknown:
+            raise ValueError(
+                f'unknown stages in data: {", ".join(map(repr, unknown))}; use {", ".join(_STAGES)}')
         self.data, self.input_size, self.batch_size = data, input_size, batch_size
         self.settings, self.training_settings = settings, dict(training or {})
         self.evaluation_settings = dict(evaluation or {})
@@ -66,8 +68,10 @@ class ImageDataModule(LightningDataModule):
             None: there is none for this stage
         """
         if stage not in self.datasets:
-            found, split = (self.data.get(stage), None) if isinstance(self.data, Mapping) else (self.data, stage)
-            if isinstance(found, (str, os.PathLike)): found = ImageDataset(found, split=split)
+            found, split = (self.data.get(stage),
+                            None) if isinstance(self.data, Mapping) else (self.data, stage)
+            if isinstance(found, (str, os.PathLike)):
+                found = ImageDataset(found, split=split)
             self.datasets[stage] = found
         return self.datasets[stage]
 
@@ -82,13 +86,20 @@ class ImageDataModule(LightningDataModule):
         Returns:
             an empty list if there is no data, which Lightning skips
         """
-        if stage in self.loaders: return self.loaders[stage]
+        if stage in self.loaders:
+            return self.loaders[stage]
         dataset = self.dataset(stage)
-        if dataset is None: return []
-        settings = {**self.settings, **(self.training_settings if stage == 'train' else self.evaluation_settings)}
-        if self.trainer is not None: settings = {
-            'device': self.trainer.strategy.root_device, 'distributed': self.trainer.world_size > 1, **settings}
-        self.loaders[stage] = create_loader(dataset, self.input_size, self.batch_size, stage == 'train', **settings)
+        if dataset is None:
+            return []
+        settings = {
+            **self.settings,
+            **(self.training_settings if stage == 'train' else self.evaluation_settings)}
+        if self.trainer is not None:
+            settings = {
+                'device': self.trainer.strategy.root_device,
+                'distributed': self.trainer.world_size > 1, **settings}
+        self.loaders[stage] = create_loader(
+            dataset, self.input_size, self.batch_size, stage == 'train', **settings)
         return self.loaders[stage]
 
     def train_dataloader(self) -> PrefetchLoader | list:
@@ -109,7 +120,8 @@ class ImageDataModule(LightningDataModule):
 
     def close(self):
         "Stop all workers; a later loop starts new ones."
-        for loader in self.loaders.values(): loader.close()
+        for loader in self.loaders.values():
+            loader.close()
 
     def teardown(self,
         stage: str,

@@ -41,42 +41,55 @@ WORKERS = 'the work of the workers'
 def _ready(loader: PrefetchLoader | BatchLoader, progress: bool) -> Iterable:
     "Make host batches beforehand, as copies: the memory of a batch is used again."
     host = host_loader(loader)
-    batches = tqdm(host.host_batches(), 'making batches', len(host), leave=False, disable=not progress)
+    batches = tqdm(
+        host.host_batches(), 'making batches', len(host), leave=False, disable=not progress)
     kept = [map_tensors(torch.Tensor.clone, made.batch) for made in batches]
     host.close()
-    if not isinstance(loader, PrefetchLoader): return kept
+    if not isinstance(loader, PrefetchLoader):
+        return kept
     return PrefetchLoader(kept, device=loader.device, batch_transform=loader.batch_transform)
 
 
-def _left_out(make: Callable[[], PrefetchLoader | BatchLoader], has_step: bool, progress: bool) -> dict[str, Iterable]:
+def _left_out(make: Callable[[], PrefetchLoader | BatchLoader], has_step: bool,
+              progress: bool) -> dict[str, Iterable]:
     "The loader as it is, the same again, and without parts of the work."
     base = make()
     found = {SAME[0]: base, SAME[1]: make(), WORKERS: _ready(make(), progress)}
     if isinstance(base, PrefetchLoader) and base.batch_transform.settings.mean is not None:
         full = base.batch_transform
-        if full.params or full.erasing: found['augment'] = PrefetchLoader(
-            host_loader(make()), device=base.device, batch_transform=full.normalizing())
+        if full.params or full.erasing:
+            found['augment'] = PrefetchLoader(
+                host_loader(make()), device=base.device, batch_transform=full.normalizing())
         found['batch transform'] = host_loader(make())
-    if has_step: found['step'] = base   # and nobody waits
+    if has_step:
+        found['step'] = base   # without the training step
     return found
 
 # %% ../../nbs/measure/20_diagnosis.ipynb #9bb01e7e
-def _changes(host: BatchLoader, settings: Mapping[str, Any], workers: WorkerSettings) -> list[dict[str, Any]]:
+def _changes(host: BatchLoader, settings: Mapping[str, Any],
+             workers: WorkerSettings) -> list[dict[str, Any]]:
     "Arguments of `create_loader` that may make it faster."
     number, builder = workers.num_workers, host.builder
-    others = {number + 1, 2 * number or 1} | ({available_cores()} if number > available_cores() else set())
+    others = {number + 1, 2 * number or 1} | (
+        {available_cores()} if number > available_cores() else set())
     found = [dict(num_workers=other) for other in sorted(others)]
-    if number and workers.worker_type == 'threads': found.append(dict(worker_type='processes'))
+    if number and workers.worker_type == 'threads':
+        found.append(dict(worker_type='processes'))
     if number and workers.worker_type == 'processes' and builder.is_thread_safe and not workers.worker_init_fn:
         found.append(dict(worker_type='threads'))
-    is_random = bool(settings.get('is_training')) and not settings.get('no_aug')   # for evaluation, pixels stay exact
-    if is_random: found.append(dict(color_jitter=None, re_prob=0.))
+    # for evaluation, pixels stay exact
+    is_random = bool(settings.get('is_training')) and not settings.get('no_aug')
+    if is_random:
+        found.append(dict(color_jitter=None, re_prob=0.))
     transforms = builder.sample_loader.sample_transforms
-    if not transforms or not all(map(gives_bytes, base_datasets(builder.dataset))): return found   # it does not decode
+    if not transforms or not all(map(gives_bytes, base_datasets(builder.dataset))):
+        return found   # this dataset does not decode files
     decode, fastest = transforms[0].decode, resolve_backend()
-    if decode.backend != fastest: found.append(dict(backend=fastest))
+    if decode.backend != fastest:
+        found.append(dict(backend=fastest))
     is_exact = decode.scaled_decode or decode.backend == 'pillow' or settings.get('cache')
-    if is_random and not is_exact: found.append(dict(scaled_decode=True))
+    if is_random and not is_exact:
+        found.append(dict(scaled_decode=True))
     return found
 
 # %% ../../nbs/measure/20_diagnosis.ipynb #720fbb71
@@ -99,11 +112,15 @@ def find_bottleneck(
     of_workers = {stage.name: stage.wall_ms for stage in stages if stage.name in names}
     shares, sure = {}, []
     for trial in left_out:
-        if trial.name in SAME: continue
+        if trial.name in SAME:
+            continue
         gone, total = max(0., 1 - 1 / trial.speedup), sum(of_workers.values()) or 1.
         parts = {name: gone * spent / total for name, spent in of_workers.items()}
-        if trial.name != WORKERS: parts = {trial.name: gone}
-        if trial.low > 1: sure += [name for name, share in parts.items() if share > noise / (1 + noise)]   # every round
+        if trial.name != WORKERS:
+            parts = {trial.name: gone}
+        if trial.low > 1:
+            # faster in every round
+            sure += [name for name, share in parts.items() if share > noise / (1 + noise)]
         shares |= parts
     return max(sure, key=lambda name: shares[name], default=''), shares
 
@@ -162,7 +179,9 @@ class Diagnosis:
     @property
     def noise(self) -> float:
         "Return the largest relative difference between identical loaders."
-        edges = [edge for trial in self.left_out if trial.name == SAME[1] for edge in (trial.low, trial.high)]
+        edges = [
+            edge for trial in self.left_out if trial.name == SAME[1]
+            for edge in (trial.low, trial.high)]
         return max([0.02, *(abs(edge - 1) for edge in edges)])
 
     @property
@@ -180,9 +199,11 @@ class Diagnosis:
         "Describe what limits the loader, in one line."
         name, busy = self.bottleneck, self.left_out[0].busy
         said = f'no bottleneck: no stage makes a difference above the noise ({self.noise:.0%})'
-        if name: said = f'the bottleneck is {name}: it takes {self.shares[name]:.0%} of the time per image'
+        if name:
+            said = f'the bottleneck is {name}: it takes {self.shares[name]:.0%} of the time per image'
         for trial in self.left_out:
-            if name == trial.name: said += f'; without it the loader is {trial.speedup:.2f} times as fast'
+            if name == trial.name:
+                said += f'; without it the loader is {trial.speedup:.2f} times as fast'
         return said if busy is None else f'{said}; {busy:.1f} of {self.machine["cores"]} cores are busy'
 
     def judge(self,
@@ -193,13 +214,16 @@ class Diagnosis:
         Args:
             trial: Trial of this diagnosis.
         """
-        if abs(trial.speedup - 1) <= self.noise or trial.low <= 1 <= trial.high: return 'no difference above the noise'
+        if abs(trial.speedup - 1) <= self.noise or trial.low <= 1 <= trial.high:
+            return 'no difference above the noise'
         return f'{trial.speedup:.2f} times as fast'
 
     def helpful(self) -> list[Trial]:
         "List the trials that are faster in every round, by more than the noise, first those with the same batches."
-        helps = [trial for trial in self.changed if trial.low > 1 and trial.speedup > 1 + self.noise]
-        return sorted(helps, key=lambda trial: ('worker' not in trial.name, -trial.speedup))   # their number and kind
+        helps = [
+            trial for trial in self.changed if trial.low > 1 and trial.speedup > 1 + self.noise]
+        # changes of the number and kind of workers come first
+        return sorted(helps, key=lambda trial: ('worker' not in trial.name, -trial.speedup))
 
     def to_json(self) -> str:
         "Return the diagnosis as JSON."
@@ -233,7 +257,8 @@ def diagnose(
         progress: Show a bar on stderr.
         **settings: Arguments of `create_loader`.
     """
-    for name, value in dict(num_images=num_images, rounds=rounds).items(): check_whole(name, value, 1)
+    for name, value in dict(num_images=num_images, rounds=rounds).items():
+        check_whole(name, value, 1)
     for name, value in dict(step_ms=step_ms, seconds=seconds).items():
         check_number(name, value, 0, math.inf, '0 or more')
     settings = {'seed': 0, 'num_workers': 'auto', **settings}
@@ -245,26 +270,42 @@ def diagnose(
     host = host_loader(make())
     workers = _resolve(host, settings)
     settings['num_workers'] = workers.num_workers   # the same for all
-    if workers.threads_per_worker > 1: settings['threads_per_worker'] = workers.threads_per_worker
+    if workers.threads_per_worker > 1:
+        settings['threads_per_worker'] = workers.threads_per_worker
     image_ms = sum(stage.wall_ms for stage in measure_stages(make(), 4, 1))
-    in_time = max(4, int(1000 * seconds / _PASSES / image_ms))   # images that a thread loads while a pass may last
+    # the number of images that one thread loads within the time limit of a pass
+    in_time = max(4, int(1000 * seconds / _PASSES / image_ms))
     num_in_time = in_time * max(1, workers.num_workers)
-    if num_in_time < num_images: sample, size = spread(dataset, num_in_time), min(size, in_time // 2)
+    if num_in_time < num_images:
+        sample, size = spread(dataset, num_in_time), min(size, in_time // 2)
     stages = measure_stages(make(), min(len(sample), in_time, 128), min(rounds, 2), progress)
     changes = _changes(host, settings, workers) if with_changes else []
-    changes = {', '.join(f'{name}={value!r}' for name, value in change.items()): change for change in changes}
+    changes = {
+        ', '.join(f'{name}={value!r}' for name, value in change.items()): change
+        for change in changes}
     left_out = _left_out(make, step_ms > 0, progress)
     loaders = left_out | {name: make(**change) for name, change in changes.items()}
     trials = _try(loaders, step_ms, rounds, seconds, progress)
-    notes = [workers.describe(), _with_more_cores(stages, host.builder.is_thread_safe, step_ms / batch_size)]
-    if len(sample) < num_images: notes.append(
-        f'each image takes {image_ms:,.0f} ms: num_images={len(sample)} instead of {num_images}, to finish in time')
-    if size < batch_size: notes.append(f'batch_size={size} instead of {batch_size}, for num_images={len(sample)}')
-    if cpu_seconds() is None: notes.append(NO_PSUTIL)
-    if resolve_backend() != 'simplejpeg': notes.append(NO_SIMPLEJPEG)
-    shown = dict(samples=len(dataset), input_size=input_size, batch_size=size, step_ms=step_ms, **settings)
-    calls = {name: loader_call(input_size, batch_size, settings | change) for name, change in changes.items()}
-    return Diagnosis(stages, trials[:len(left_out)], trials[len(left_out):], calls, notes, describe_machine(), shown)
+    notes = [
+        workers.describe(),
+        _with_more_cores(stages, host.builder.is_thread_safe, step_ms / batch_size)]
+    if len(sample) < num_images:
+        notes.append(
+            f'each image takes {image_ms:,.0f} ms: num_images={len(sample)} instead of {num_images}, to finish in time')
+    if size < batch_size:
+        notes.append(f'batch_size={size} instead of {batch_size}, for num_images={len(sample)}')
+    if cpu_seconds() is None:
+        notes.append(NO_PSUTIL)
+    if resolve_backend() != 'simplejpeg':
+        notes.append(NO_SIMPLEJPEG)
+    shown = dict(
+        samples=len(dataset), input_size=input_size, batch_size=size, step_ms=step_ms, **settings)
+    calls = {
+        name: loader_call(input_size, batch_size, settings | change)
+        for name, change in changes.items()}
+    return Diagnosis(
+        stages, trials[:len(left_out)], trials[len(left_out):], calls, notes, describe_machine(),
+        shown)
 
 
 _PASSES = 20   # about ten loaders, for two rounds
@@ -273,24 +314,30 @@ _OF_DEVICE = 'normalize', 'augment'
 
 def _resolve(host: BatchLoader, settings: Mapping[str, Any]) -> WorkerSettings:
     "Return the workers that the settings stand for here."
-    names = [name for name in ('num_workers', 'worker_type', 'threads_per_worker') if name in settings]
+    names = [
+        name for name in ('num_workers', 'worker_type', 'threads_per_worker') if name in settings]
     asked = WorkerSettings(**{name: settings[name] for name in names})
     return resolve_workers(host.builder, asked, list(islice(host.sampler.keys(0), 8)))
 
 
-def _try(loaders: Mapping[str, Iterable], step_ms: float, rounds: int, seconds: float, progress: bool) -> list[Trial]:
+def _try(loaders: Mapping[str, Iterable], step_ms: float, rounds: int, seconds: float,
+         progress: bool) -> list[Trial]:
     "Let loaders take turns, and close them."
     waits = {name: 0. if name == 'step' else step_ms / 1000 for name in loaders}
     runs = {name: partial(run_pass, loader, waits[name]) for name, loader in loaders.items()}
-    try: return compare_speeds(runs, rounds, progress, seconds)
+    try:
+        return compare_speeds(runs, rounds, progress, seconds)
     finally:
         for loader in loaders.values():
-            if isinstance(loader, (PrefetchLoader, BatchLoader)): loader.close()
+            if isinstance(loader, (PrefetchLoader, BatchLoader)):
+                loader.close()
 
 
 def _with_more_cores(stages: Sequence[StageTime], is_thread_safe: bool, wanted_ms: float) -> str:
     "Describe how many images more cores can load, how many training needs, and the limit set by the GIL."
-    spent = {stage.name: (stage.cpu_ms, stage.wall_ms) for stage in stages if stage.name not in _OF_DEVICE}
+    spent = {
+        stage.name: (stage.cpu_ms, stage.wall_ms)
+        for stage in stages if stage.name not in _OF_DEVICE}
     cpu_ms = sum(cpu for cpu, _ in spent.values())
     rates = ', '.join(f'{1000 * cores / cpu_ms:,.0f} on {cores} cores' for cores in (8, 16, 64))
     asked = f'; training needs {1000 / wanted_ms:,.0f} (cores: {math.ceil(cpu_ms / wanted_ms)})' if wanted_ms else ''
@@ -308,20 +355,26 @@ def format_diagnosis(
         diagnosis: Diagnosis from `diagnose`.
     """
     shares = {name: f'{share:.0%}' for name, share in diagnosis.shares.items()}
-    lines = [diagnosis.verdict, BOTTLENECKS[diagnosis.bottleneck], '', format_machine(diagnosis.machine),
+    lines = [diagnosis.verdict, BOTTLENECKS[diagnosis.bottleneck], '',
+             format_machine(diagnosis.machine),
              ', '.join(f'{name}={value}' for name, value in diagnosis.settings.items()), '',
              f'{"one image in one thread":30}  CPU ms  wall ms   share']
     lines += [f'{stage.name:30}{stage.cpu_ms:8.3f}{stage.wall_ms:9.3f}{shares.get(stage.name, ""):>8}'
               for stage in diagnosis.stages]
     for title, trials in ('left out', diagnosis.left_out), ('changed', diagnosis.changed):
-        if trials: lines += ['', f'{title:30}images/s    speed   share  in rounds']
+        if trials:
+            lines += ['', f'{title:30}images/s    speed   share  in rounds']
         for trial in trials:
             said = '' if trial.name == SAME[0] else diagnosis.judge(trial)
             lines.append(f'{trial.name:30}{trial.images_per_s:8,.0f}{trial.speedup:9.2f}'
                          f'{shares.get(trial.name, ""):>8}  {trial.low:.2f}–{trial.high:.2f}  {said}')
     helpful = diagnosis.helpful()
-    if helpful: lines += ['', 'calls to paste; each was tried on its own, and those with the same batches come first']
-    elif diagnosis.changed: lines += ['', 'none of the changes is faster by more than the noise']
+    if helpful:
+        lines += [
+            '',
+            'calls to paste; each was tried on its own, and those with the same batches come first']
+    elif diagnosis.changed:
+        lines += ['', 'none of the changes is faster by more than the noise']
     for trial in helpful:
         lines += [f'  {trial.name}: {diagnosis.judge(trial)}; {CHANGES[trial.name.partition("=")[0]]}',
                   f'    {diagnosis.calls[trial.name]}']

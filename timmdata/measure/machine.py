@@ -37,16 +37,22 @@ def installed_version(
     Returns:
         the version, or 'not installed'
     """
-    try: return metadata.version(name).partition('+')[0]
-    except metadata.PackageNotFoundError: return 'not installed'
+    try:
+        return metadata.version(name).partition('+')[0]
+    except metadata.PackageNotFoundError:
+        return 'not installed'
 
 
 def describe_machine() -> dict[str, str]:
     "Describe what measurements depend on: date, processor, cores, versions."
-    found = {'date': str(date.today()), 'machine': platform.machine(), 'cores': str(available_cores()),
+    found = {'date': str(date.today()), 'machine': platform.machine(),
+             'cores': str(available_cores()),
              'python': platform.python_version()}
-    found |= {name: installed_version(name) for name in ('timmdata', 'torch', 'torchvision', 'pillow', 'simplejpeg')}
-    if torch.cuda.is_available(): found['gpu'] = torch.cuda.get_device_name()
+    found |= {
+        name: installed_version(name)
+        for name in ('timmdata', 'torch', 'torchvision', 'pillow', 'simplejpeg')}
+    if torch.cuda.is_available():
+        found['gpu'] = torch.cuda.get_device_name()
     return found
 
 
@@ -59,11 +65,14 @@ def format_machine(
         machine: Description from `describe_machine`.
     """
     words = {'date': '{}', 'machine': '{}', 'cores': '{} cores', 'gpu': '{}'}
-    return ', '.join(words.get(name, f'{name} {{}}').format(value) for name, value in machine.items())
+    return ', '.join(
+        words.get(name, f'{name} {{}}').format(value) for name, value in machine.items())
 
 # %% ../../nbs/measure/00_machine.ipynb #7e4ec23a
-try: import psutil
-except ImportError: psutil = None   # then the CPU time is not known
+try:
+    import psutil
+except ImportError:
+    psutil = None   # the CPU time is unknown
 
 
 def cpu_seconds() -> float | None:
@@ -72,10 +81,12 @@ def cpu_seconds() -> float | None:
     Returns:
         None: psutil is not installed
     """
-    if psutil is None: return None
+    if psutil is None:
+        return None
     me, seconds = psutil.Process(), 0.
     for process in (me, *me.children(recursive=True)):
-        with suppress(psutil.Error): seconds += sum(process.cpu_times()[:4])   # own, and of ended children
+        with suppress(psutil.Error):
+            seconds += sum(process.cpu_times()[:4])   # own, and of ended children
     return seconds
 
 # %% ../../nbs/measure/00_machine.ipynb #d328d3d9
@@ -87,7 +98,8 @@ def synchronize(
     Args:
         device: Device to wait for.
     """
-    if device.type != 'cpu': torch.get_device_module(device).synchronize()
+    if device.type != 'cpu':
+        torch.get_device_module(device).synchronize()
 
 
 class Pass(NamedTuple):
@@ -118,13 +130,15 @@ def run_pass(
         loader: Loader of batches.
         step_s: Seconds that the consumer waits after each batch.
     """
-    if isinstance(loader, (PrefetchLoader, BatchLoader)): loader.set_epoch(0)
+    if isinstance(loader, (PrefetchLoader, BatchLoader)):
+        loader.set_epoch(0)
     num_images, device = 0, torch.device('cpu')
     cpu, start = cpu_seconds(), time.perf_counter()
     for batch in loader:
         for images in image_tensors(sample_image(batch)):
             num_images, device = num_images + len(images), images.device
-        if step_s: time.sleep(step_s)
+        if step_s:
+            time.sleep(step_s)
     synchronize(device)
     seconds = time.perf_counter() - start
     end = cpu_seconds()
@@ -153,7 +167,8 @@ def in_turns(
     start = time.perf_counter()
     with tqdm(total=len(items) * (rounds + 1), leave=False, disable=not progress) as bar:
         for number in range(rounds + 1):
-            if number > 1 and (time.perf_counter() - start) * (number + 1) / number > seconds: break
+            if number > 1 and (time.perf_counter() - start) * (number + 1) / number > seconds:
+                break
             for item in items:
                 bar.set_description(what.format(item))
                 yield number, item
@@ -200,7 +215,8 @@ def compare_speeds(
     passes = {name: [] for name in runs}
     for number, name in in_turns(list(runs), rounds, 'trying: {}', progress, seconds):
         made = runs[name]()
-        if number: passes[name].append(made)
+        if number:
+            passes[name].append(made)
     first, *_ = passes.values()
     return [_trial(name, made, first) for name, made in passes.items()]
 

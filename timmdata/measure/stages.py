@@ -52,8 +52,9 @@ def host_loader(
         loader: Loader from `create_loader`.
     """
     host = loader.loader if isinstance(loader, PrefetchLoader) else loader
-    if not isinstance(host, BatchLoader): raise TypeError(
-        'a stream cannot be measured stage by stage: use a map-style dataset')
+    if not isinstance(host, BatchLoader):
+        raise TypeError(
+            'a stream cannot be measured stage by stage: use a map-style dataset')
     return host
 
 
@@ -63,27 +64,33 @@ def _first_batches(host: BatchLoader, num_samples: int) -> list[list[SampleKey]]
     for keys in host.batches.cut(host.sampler, 0):
         batches.append(keys[:left])
         left -= len(batches[-1])
-        if not left: break
-    if batches: return batches
+        if not left:
+            break
+    if batches:
+        return batches
     raise ValueError(f'a dataset of length {len(host.dataset)} does not fill a batch of batch_size={host.batch_size}: '
                      'use a smaller batch_size')
 
 
-def _take_through(builder: BatchBuilder, keys: list[SampleKey], memory: torch.Tensor) -> HostBatch | None:
+def _take_through(builder: BatchBuilder, keys: list[SampleKey],
+                  memory: torch.Tensor) -> HostBatch | None:
     "Take one batch through all stages of a worker; what has no clock of its own is the last one of a sample."
     layout, samples = builder.layout(keys[0].bucket), []
     rows = layout.allocate(len(keys), memory)
     last = 'Python' if builder.sample_loader.sample_transforms else 'transform'
     for key, own in zip(keys, layout.divide(rows, len(keys))):
-        with clock(last): samples.append(builder.load(key, own))
-    with clock('collate'): return builder.collate(keys, samples, rows)
+        with clock(last):
+            samples.append(builder.load(key, own))
+    with clock('collate'):
+        return builder.collate(keys, samples, rows)
 
 
 def _transform_batch(loader: PrefetchLoader, host: HostBatch):
     "Run a batch through a normalization only, and through the batch transform."
     full, batch = loader.batch_transform, move_to_device(host.batch, loader.device)
     parts = {'normalize': full.normalizing()}
-    if full.params or full.erasing or full.mixup: parts['full'] = full
+    if full.params or full.erasing or full.mixup:
+        parts['full'] = full
     for name, transform in parts.items():
         with clock(name):
             transform.on_batch(batch, host.keys)
@@ -107,26 +114,36 @@ def measure_stages(
     host = host_loader(loader)
     builder, batches = replace(host.builder, batch_transform=None), _first_batches(host, num_images)
     num_bytes = max(builder.batch_bytes(len(keys), keys[0].bucket) for keys in batches)
-    memory = torch.empty(num_bytes, dtype=torch.uint8)   # used again, as in the loader: new memory costs time
+    # reused, as in the loader: allocating memory takes time
+    memory = torch.empty(num_bytes, dtype=torch.uint8)
     num_views = sum(map(len, batches)) * builder.num_splits
-    found, num_threads = [defaultdict(lambda: np.zeros(2)) for _ in range(rounds + 1)], torch.get_num_threads()
+    found = [defaultdict(lambda: np.zeros(2)) for _ in range(rounds + 1)]
+    num_threads = torch.get_num_threads()
     torch.set_num_threads(1)   # as in a worker
     try:
         for number, keys in in_turns(batches, rounds, 'stages', progress):
             with seeded(0), stopwatch() as seconds:
                 made = _take_through(builder, keys, memory)
-                if made is not None and isinstance(loader, PrefetchLoader): _transform_batch(loader, made)
-            for name, spent in seconds.items(): found[number][name] += np.array(spent) * 1000 / num_views
-    finally: torch.set_num_threads(num_threads)
+                if made is not None and isinstance(loader, PrefetchLoader):
+                    _transform_batch(loader, made)
+            for name, spent in seconds.items():
+                found[number][name] += np.array(spent) * 1000 / num_views
+    finally:
+        torch.set_num_threads(num_threads)
     for milliseconds in found:
-        if 'full' not in milliseconds: continue
+        if 'full' not in milliseconds:
+            continue
         milliseconds['augment'] = (milliseconds.pop('full') - milliseconds['normalize']).clip(0)
     found = found[1:] if rounds else found
-    return [_stage_time(name, np.array([one[name] for one in found if one])) for name in STAGES if name in found[0]]
+    return [
+        _stage_time(name, np.array([one[name] for one in found if one]))
+        for name in STAGES if name in found[0]]
 
 
-STAGES = (   # in order; 'Python' is what lies between those of a sample: drawing numbers, and one call asking the next
-    'read', 'decode', 'dataset', 'transform', 'resize', 'policy', 'Python', 'collate', 'normalize', 'augment')
+# in order; 'Python' is the time between the stages of a sample: drawing random numbers, function calls
+STAGES = (
+    'read', 'decode', 'dataset', 'transform', 'resize', 'policy', 'Python', 'collate', 'normalize',
+    'augment')
 
 
 def _stage_time(name: str, rounds: np.ndarray) -> StageTime:
@@ -144,5 +161,6 @@ def spread(
         dataset: Map-style dataset with at least one sample.
         num: Number of samples; if the dataset has fewer, some are repeated.
     """
-    if not len(dataset): raise ValueError('the dataset is empty: pass one with samples')
+    if not len(dataset):
+        raise ValueError('the dataset is empty: pass one with samples')
     return Subset(dataset, [k * len(dataset) // num for k in range(num)])
