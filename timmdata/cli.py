@@ -35,7 +35,8 @@ _COMMANDS = {}   # name → function, description, options
 
 def _command(name: str, about: str, *options: tuple) -> Callable:
     "Register a function as a command; its parameters are named like the options."
-    def add(function: Callable): _COMMANDS[name] = function, about, options
+    def add(function: Callable):
+        _COMMANDS[name] = function, about, options
     return add
 
 

@@ -188,10 +188,12 @@ class CustomFormat(ImageFormat):
         given: Arguments of `create_loader`, without None where it stands for a value.
     """
 
-    def _make_settings(self): pass   # of your transform, nothing is known
+    def _make_settings(self):
+        pass   # of your transform, nothing is known
 
     @property
-    def settings(self) -> list[Any]: return [self.normalize, self.erasing, self._own()]
+    def settings(self) -> list[Any]:
+        return [self.normalize, self.erasing, self._own()]
 
     def parts(self, dataset: Dataset, sampler: EpochSampler, batches: BatchSettings) -> FormatParts:
         return FormatParts([], self.batch_transform(), batches)
@@ -213,9 +215,11 @@ class ViewsFormat(ImageFormat):
         self.views = views_by_name(given.views)
         super().__init__(given)
 
-    def _input_size(self) -> Any: return next(iter(self.views.values())).input_size
+    def _input_size(self) -> Any:
+        return next(iter(self.views.values())).input_size
 
-    def _make_settings(self): self.decode = self.given.make(DecodeSettings)
+    def _make_settings(self):
+        self.decode = self.given.make(DecodeSettings)
 
     @property
     def settings(self) -> list[Any]:
@@ -260,7 +264,8 @@ class PatchFormat(ImageFormat):
             f'naflex and mixup={type(mixup).__name__}: to mix images of several shapes, pass a NaFlexMixup')
 
     @property
-    def settings(self) -> list[Any]: return [*super().settings, {'naflex': self.naflex}]
+    def settings(self) -> list[Any]:
+        return [*super().settings, {'naflex': self.naflex}]
 
     def plan(self, sampler: EpochSampler) -> BatchSettings:
         given = self.given

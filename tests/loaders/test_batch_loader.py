@@ -296,6 +296,7 @@ def of_a_rank(kind, num, drop_last, world, rank) -> BatchLoader:
     return BatchLoader(build(Coded(num)), order, batches)
 
 
+@pytest.mark.examples
 @settings(max_examples=examples(300), deadline=None)
 @given(kind=st.sampled_from(['plain', 'sizes', 'counted', 'progressive', 'native', 'packed']), num=st.integers(16, 70),
        drop_last=st.booleans(), before=st.integers(1, 4), after=st.integers(1, 4), steps=st.integers(0, 40))

@@ -31,7 +31,7 @@ def fuzz(
     chosen = hypothesis.settings(
         max_examples=math.ceil(examples * SHARE), derandomize=not SOAK, deadline=timedelta(seconds=20),
         database=None, suppress_health_check=list(HealthCheck), print_blob=True)
-    return lambda test: pytest.mark.apart(chosen(test))
+    return lambda test: pytest.mark.examples(chosen(test))
 
 
 def _edit(data: bytearray, kind: str, at: int, size: int, value: int):

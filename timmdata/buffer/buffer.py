@@ -84,7 +84,8 @@ class BatchReader:
         self._live()
 
     @property
-    def _is_live(self) -> bool: return self._lock is not None and self._lock.is_held
+    def _is_live(self) -> bool:
+        return self._lock is not None and self._lock.is_held
 
     def _live(self):
         "Acquire the lock, again if it was closed; a forked process does not get it."

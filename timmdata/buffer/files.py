@@ -47,9 +47,11 @@ class FileLock:
         self._close.atexit = False   # pyrefly: ignore  (a property)
         _locks.add(self)
 
-    def __enter__(self) -> 'FileLock': return self
+    def __enter__(self) -> 'FileLock':
+        return self
 
-    def __exit__(self, *error: Any): self.release()
+    def __exit__(self, *error: Any):
+        self.release()
 
     @property
     def is_held(self) -> bool:
@@ -174,7 +176,8 @@ class PrivateDirectory:
             self.remove(draft)
             if error.errno == errno.ENOENT:
                 raise self.removed() from None
-            raise BatchBufferError(f'cannot write {name} to {self.path}: {error.strerror}') from error
+            raise BatchBufferError(
+                f'cannot write {name} to {self.path}: {error.strerror}') from error
 
     def save(self,
         name: str,

@@ -61,7 +61,8 @@ def _describe(value: Any, parts: list[bytes | memoryview], name: str = 'batch') 
     if type(value) is dict:
         return {'dict': [[_describe(key, [], name), _describe(content, parts, f'{name}[{key!r}]')]
                          for key, content in value.items()]}
-    raise BatchBufferError(f'{name} has type {type(value).__name__}, but a buffer stores only CPU tensors, numbers and '
+    raise BatchBufferError(
+        f'{name} has type {type(value).__name__}, but a buffer stores only CPU tensors, numbers and '
                            'strings in tuples, lists and dicts: use a collate_fn that returns these, or omit buffer=')
 
 
@@ -282,7 +283,8 @@ class BatchStore:
             num_read = file.readinto(memory.numpy())
         return decode_batch(self._name(number), memory[:num_read])
 
-    def _name(self, number: int) -> str: return f'{number} of store {self.identity["unique"][:8]}'
+    def _name(self, number: int) -> str:
+        return f'{number} of store {self.identity["unique"][:8]}'
 
     def remove(self,
         number: int,
@@ -366,7 +368,8 @@ def clear_directory(
         files: Directory of a store; other files in it are kept.
     """
     for name in sorted(filter(_FILES.fullmatch, files.names()),
-                       key=lambda name: name != 'identity'): files.remove(name)
+                       key=lambda name: name != 'identity'):
+                           files.remove(name)
 
 
 def remove_directory(

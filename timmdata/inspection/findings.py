@@ -82,7 +82,8 @@ def _labels(dataset: ImageDataset) -> list[str]:
     except (TypeError, ValueError):
         return [''] * len(dataset)   # the targets are numbers, such as an age, or unknown
     names = {idx: str(name) for name, idx in dataset.class_to_idx.items()}
-    def name(idx): return names.get(idx, str(idx)) if idx >= 0 else ''
+    def name(idx):
+        return names.get(idx, str(idx)) if idx >= 0 else ''
     if targets.ndim == 1:
         return list(map(name, targets.tolist()))
     # several classes per sample: one row of zeros and ones each
@@ -112,9 +113,11 @@ class Survey:
         self.is_whole = self['error'] == b''
         self.short_edge = np.minimum(self['width'], self['height'])
 
-    def __len__(self) -> int: return len(self.table)
+    def __len__(self) -> int:
+        return len(self.table)
 
-    def __getitem__(self, measure: str) -> np.ndarray: return self.table[measure]
+    def __getitem__(self, measure: str) -> np.ndarray:
+        return self.table[measure]
 
     @cached_property
     def kept(self) -> np.ndarray:
@@ -173,7 +176,8 @@ def _singles(survey: Survey, chosen: np.ndarray) -> np.ndarray:
 
 def _is_misnamed(survey: Survey) -> np.ndarray:
     "Which files have another type than their extension says."
-    def extension(row): return os.path.splitext(survey.name(row))[1].lower()
+    def extension(row):
+        return os.path.splitext(survey.name(row))[1].lower()
     formats = enumerate(survey['format'].tolist())
     return np.array(
         [format not in _FORMATS.get(extension(row), [format]) for row, format in formats])

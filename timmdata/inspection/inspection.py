@@ -76,7 +76,8 @@ class Inspection:
         return '\n    '.join(
             [f'{len(self.survey):,} samples ({counts})', *(lines or ['no problems found'])])
 
-    def __repr__(self) -> str: return f'Inspection({len(self.survey):,} samples, findings: {len(self.findings)})'
+    def __repr__(self) -> str:
+        return f'Inspection({len(self.survey):,} samples, findings: {len(self.findings)})'
 
 
 def _datasets_of(data: Any) -> dict[str, ImageDataset]:

@@ -106,7 +106,8 @@ def perceptual_hash() -> Callable[[Image.Image], int]:
     """
     imagehash = optional(
         'imagehash', 'finding similar images, and not only exact copies (exact=True, --exact),')
-    def hash_image(image): return int.from_bytes(np.packbits(imagehash.phash(image).hash).tobytes(), 'big')
+    def hash_image(image):
+        return int.from_bytes(np.packbits(imagehash.phash(image).hash).tobytes(), 'big')
     return hash_image
 
 # %% ../../nbs/inspection/00_measure.ipynb #09cbfc58
@@ -137,7 +138,8 @@ def open_table(
     return table
 
 
-def _time(path: str) -> int: return os.stat(path).st_mtime_ns if os.path.isfile(path) else 0
+def _time(path: str) -> int:
+    return os.stat(path).st_mtime_ns if os.path.isfile(path) else 0
 
 
 def _dataset_key(dataset: ImageDataset, is_hashed: bool) -> int:

@@ -96,7 +96,8 @@ def _remarks(survey: Survey) -> list[str]:
 def _describe(finding: Finding) -> dict[str, Any]:
     "A finding, with the names of all its samples."
     survey, kind = finding.survey, KINDS[finding.kind]
-    def sample(row): return dict(split=survey.splits[row], name=survey.name(row))
+    def sample(row):
+        return dict(split=survey.splits[row], name=survey.name(row))
     groups = [
         dict(note=finding.note(rows), samples=list(map(sample, rows))) for rows in finding.groups]
     return dict(
@@ -187,7 +188,8 @@ figure:last-child { margin-right: 0 } img { display: block; margin-bottom: .25re
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 
-def _safe(text: str) -> str: return html.escape(printable(text))   # on one line, as text
+def _safe(text: str) -> str:
+    return html.escape(printable(text))   # on one line, as text
 
 
 def _figure(survey: Survey, row: int, is_framed: bool) -> str:

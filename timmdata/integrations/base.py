@@ -27,7 +27,8 @@ def base_class(
     """
     if find_spec(module.partition('.')[0]) is not None:
         return getattr(optional(module, name), name)
-    def refuse(cls, *args, **kwargs): optional(module, name)
+    def refuse(cls, *args, **kwargs):
+        optional(module, name)
     return type(
         name, (),
         {'__new__': refuse, '__doc__': f'Stand in for {module}.{name}, which is not installed.'})

@@ -67,7 +67,8 @@ class AcceleratedLoader(Loader, DataLoaderStateMixin):
         return self.batch_size * self.num_processes
 
     @property
-    def _drop_last(self) -> bool: return self.drop_last   # what Accelerate asks for
+    def _drop_last(self) -> bool:
+        return self.drop_last   # what Accelerate asks for
 
     def __iter__(self) -> Iterator[Any]:
         batches, end = iter(self.loader), object()

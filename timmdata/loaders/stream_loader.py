@@ -168,7 +168,8 @@ class StreamLoader(ForwardOnly):
                 meter.resume()
             if not meter.stats().batches:
                 self._explain_none(epoch, num_empty)
-        finally: meter.stop()
+        finally:
+            meter.stop()
 
     def _begin(self) -> _Pass:
         if self._pid != os.getpid():

@@ -68,7 +68,8 @@ def _first_batches(host: BatchLoader, num_samples: int) -> list[list[SampleKey]]
             break
     if batches:
         return batches
-    raise ValueError(f'a dataset of length {len(host.dataset)} does not fill a batch of batch_size={host.batch_size}: '
+    raise ValueError(
+        f'a dataset of length {len(host.dataset)} does not fill a batch of batch_size={host.batch_size}: '
                      'use a smaller batch_size')
 
 

@@ -500,7 +500,8 @@ def _check_images(images: Any, mean: Sequence[float] | None):
     "Raise an error that says what the batch is and what is expected."
     if not isinstance(images, torch.Tensor) or images.ndim != 4:
         what = tuple(getattr(images, 'shape', ())) or type(images).__name__
-        raise TypeError(f'the first field of the batch is {what}: must be an image tensor (N, C, H, W)')
+        raise TypeError(
+            f'the first field of the batch is {what}: must be an image tensor (N, C, H, W)')
     if mean is None:
         return
     if images.dtype != torch.uint8:

@@ -186,7 +186,8 @@ def crop_with_torch(
         resize_into(crop, resized, params.interpolation, scale)
         if is_inside:
             return row if is_whole else row.copy_(resized[:, top:bottom, left:right])
-        image = F.to_pil_image(resized)   # Pillow's padding can reflect repeatedly, torch's only once
+        # Pillow's padding can reflect repeatedly, torch's only once
+        image = F.to_pil_image(resized)
         image = _fit(image, params, row, sampler)
         return row.copy_(F.pil_to_tensor(image))
 

@@ -139,7 +139,8 @@ class SharedRegion:
         self.width = pixels.width
         self._factor = factor
         small = np.array([scale_crop(crop, factor, self.height, self.width) for crop in crops])
-        boxes = np.concatenate([crops, factor * small])   # rounded boxes may extend beyond the crops
+        # Rounded boxes may extend beyond the crops
+        boxes = np.concatenate([crops, factor * small])
         begins = boxes[:, :2]
         ends = begins + boxes[:, 2:]
         top, left = begins.min(0).tolist()

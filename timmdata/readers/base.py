@@ -82,7 +82,7 @@ def _size(number: int, path: StrPath) -> int:
     raise OSError(f'{printable(path)} is not a regular file')
 
 
-# Waits for no pipe
+# waits for no pipe
 _READ = os.O_RDONLY | getattr(os, 'O_NONBLOCK', 0) | getattr(os, 'O_BINARY', 0)
 
 
@@ -292,7 +292,8 @@ class ReaderFiles(Reader):
         where = self.split or 'all'
         if self.container:
             where += f', {self.container}: {len(self.source.paths)}'
-        return f'{type(self).__name__}({where}, {len(self):,} samples, {len(self.class_to_idx)} classes)'
+        return (f'{type(self).__name__}({where}, {len(self):,} samples, '
+                f'{len(self.class_to_idx)} classes)')
 
 # %% ../../nbs/readers/25_base.ipynb #2b5a0002
 def is_below(
@@ -306,7 +307,7 @@ def is_below(
     path = PurePath(name)
     return not path.anchor and '..' not in path.parts and '\0' not in name
 
-
+# %% ../../nbs/readers/25_base.ipynb #c25checkinsid
 def check_inside(
     root: StrPath,
     names: Iterable[str],
@@ -358,7 +359,7 @@ def is_split_name(
     """
     return len(split_group(name)) > 1
 
-
+# %% ../../nbs/readers/25_base.ipynb #c25matchingsp
 def matching_splits(
     names: Collection[str],
     split: str,
@@ -398,7 +399,7 @@ def is_whole(
     return not splits and any(name.lower() in split_group(split)
                               for name in ('train', *own_names))
 
-# %% ../../nbs/readers/25_base.ipynb #c9a438f6
+# %% ../../nbs/readers/25_base.ipynb #c25choosespli
 def choose_split(
     names: Collection[str],
     split: str,

@@ -36,9 +36,9 @@ def _number(found: re.Match) -> str:
     try:
         digits = str(int(found[0]))
     except ValueError:
-        # More than 4,300 of them
+        # int() raises an error for more than 4,300 digits
         digits = ''.join(str(int(digit)) for digit in found[0]).lstrip('0')
-    # No name holds a 0, so a number comes before any text
+    # no name holds a 0, so a number comes before any text
     return f'\0{chr(min(len(digits), 0x10ffff))}{digits}'
 
 
@@ -79,14 +79,14 @@ _PICKLE_OPCODES = frozenset(   # of dicts, texts and whole numbers
 
 
 class _NoCodeUnpickler(pickle.Unpickler):
-    "Refuse every import: a dict of built-ins needs none, and a crafted file cannot run code without one."
+    "Reject every import: a dict of built-ins needs none, and without imports a crafted file cannot run code."
 
     def find_class(self, module, name):
         raise ValueError(f'{module}.{name} is not allowed')
 
 
 def _read_pickle_map(data: bytes) -> Any:
-    "Unpickle a dict, when nothing in the pickle runs code, nests deeply or asks for more memory than it has bytes."
+    "Unpickle a dict if nothing in the pickle runs code, nests deeply or needs more memory than the file has bytes."
     for opcode, argument, _ in pickletools.genops(data):
         if opcode.name not in _PICKLE_OPCODES:
             raise ValueError(f'{opcode.name} {argument or ""} is not allowed')
@@ -94,7 +94,7 @@ def _read_pickle_map(data: bytes) -> Any:
             raise ValueError(f'memo index {argument} is larger than the file, {len(data)} bytes')
     return _NoCodeUnpickler(io.BytesIO(data)).load()
 
-# %% ../../nbs/readers/10_class_map.ipynb #cabb08a2
+# %% ../../nbs/readers/10_class_map.ipynb #c10readcsvmap
 def _read_csv_map(text: str) -> dict[str, int]:
     "Two columns, name and index, with or without a header line; the index may come first."
     rows = [row for row in csv.reader(io.StringIO(text, newline=None)) if row]
@@ -115,7 +115,7 @@ def _read_csv_map(text: str) -> dict[str, int]:
 
 
 def _unique(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
-    "A dict of the pairs; a name that comes twice is an error, not a silent overwrite."
+    "Make a dict of pairs; a name that appears twice raises ValueError."
     class_to_idx = {}
     for name, idx in pairs:
         if name in class_to_idx:
@@ -125,7 +125,7 @@ def _unique(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
 
 # %% ../../nbs/readers/10_class_map.ipynb #dded744a
 def _read_text_map(text: str) -> dict[str, int]:
-    "One name a line; a line ends where Python's files say so, as in timm, not at every separator of Unicode."
+    "Read one name per line; as in timm, lines end at newlines, not at every Unicode separator."
     lines = list(io.StringIO(text.rstrip(), newline=None))
     blank = next((k for k, line in enumerate(lines, 1) if not line.strip()), None)
     if blank:
@@ -142,7 +142,8 @@ def _read_json_map(text: str) -> Any:
 
 def _read_map(path: Path) -> Any:
     "Read a class map by its extension."
-    readers = {'.txt': _read_text_map, '.csv': _read_csv_map, '.json': _read_json_map, '.pkl': _read_pickle_map}
+    readers = {'.txt': _read_text_map, '.csv': _read_csv_map,
+               '.json': _read_json_map, '.pkl': _read_pickle_map}
     suffix = path.suffix.lower()
     if suffix not in readers:
         raise ValueError(
@@ -174,7 +175,8 @@ def load_class_map(
         source = 'class_map'
         class_to_idx = dict(class_map)
     else:
-        check_type('class_map', class_map, StrPath | bytes, 'pass a dict, name → index, or a file path')
+        check_type('class_map', class_map, StrPath | bytes,
+                   'pass a dict, name → index, or a file path')
         class_map = expand_home(class_map)
         tried = [Path(class_map), Path(expand_home(root))/class_map]
         path = next((path for path in tried if path.is_file()), None)
@@ -220,7 +222,7 @@ def check_class_map(
         raise ClassMapError(f'the classes differ: {"; ".join(parts)}. Pass class_map= to this '
                             'dataset, with the class_to_idx of the other')
 
-
+# %% ../../nbs/readers/10_class_map.ipynb #c10classmapfi
 def class_map_fingerprint(
     class_to_idx: Mapping[str, int],
 ) -> str:

@@ -109,7 +109,7 @@ class ReaderRows(Reader):
     def __repr__(self) -> str:
         return f'ReaderRows({len(self):,} samples of {self.reader!r})'
 
-# %% ../../nbs/readers/92_exclude.ipynb #c9d2021f
+# %% ../../nbs/readers/92_exclude.ipynb #c92keeprows
 def keep_rows(
     reader: Any,
     rows: np.ndarray,
@@ -145,7 +145,7 @@ def exclude_samples(
     Returns:
         with the class indexes of the reader
     """
-    # As in archives, on every system
+    # as in archives, on every system
     names = {name.replace(os.sep, '/') for name in read_names(names)}
     if not hasattr(reader, 'filename'):
         raise TypeError(

@@ -36,7 +36,7 @@ def set_img_extensions(
     global IMG_EXTENSIONS
     IMG_EXTENSIONS = check_extensions(extensions)
 
-
+# %% ../../nbs/readers/00_extensions.ipynb #c00checkexten
 def check_extensions(
     extensions: Extensions,
 ) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ from .webdataset import ReaderWds
 from ..timm_names import find
 
 # %% ../../nbs/readers/90_factory.ipynb #7dfa8fad
-# The compressed ones for a clear error
+# the compressed ones for a clear error
 _TARS = ('.tar', '.tar.gz', '.tgz', '.tar.bz2', '.tar.xz', '.tar.zst')
 
 
@@ -60,7 +60,9 @@ def _local_or_url(root: Any) -> Any:
     "A checked URL; the path that a URL of this disk names; anything else as it is."
     if not is_url(root):
         return expand_home(root)
-    return url2pathname(urlsplit(root).path) if root.lower().startswith('file:') else check_url(root)
+    if root.lower().startswith('file:'):
+        return url2pathname(urlsplit(root).path)
+    return check_url(root)
 
 
 def _create(kind: type, settings: dict, *args: Any, **place: Any) -> Reader | StreamReader:
@@ -69,7 +71,8 @@ def _create(kind: type, settings: dict, *args: Any, **place: Any) -> Reader | St
     return kind(*args, **place, **settings)
 
 
-def _create_named(prefix: str, name: str, root: Any, split: str | None, settings: dict) -> Reader | StreamReader:
+def _create_named(prefix: str, name: str, root: Any, split: str | None,
+                  settings: dict) -> Reader | StreamReader:
     "A reader of another library's data set."
     if prefix == 'wds':
         settings.pop('download', None)   # shards are read where they are

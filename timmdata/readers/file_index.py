@@ -48,7 +48,7 @@ class FileIndex:
     stamps: np.ndarray
     left_out: Mapping[tuple[str, str], int]
 
-# %% ../../nbs/readers/28_file_index.ipynb #cc23e751
+# %% ../../nbs/readers/28_file_index.ipynb #c28stamp
 def stamp(
     root: str,
     source: str = '',
@@ -140,10 +140,10 @@ def check_arrays(
         with file.open(item) as member:
             check_array(member, item.file_size)
 
-# %% ../../nbs/readers/28_file_index.ipynb #cb7a3715
+
 _Index = TypeVar('_Index')
 
-
+# %% ../../nbs/readers/28_file_index.ipynb #c28indexpath
 def index_path(
     index_file: StrPath | None,
     root: StrPath,
@@ -229,7 +229,7 @@ def check_ends(
     if last != len(parts) or len(ends) and ends[0] < 0 or (ends[1:] < ends[:-1]).any():
         raise ValueError('the lengths of its lists do not match its data')
 
-# %% ../../nbs/readers/28_file_index.ipynb #c59f9667
+# %% ../../nbs/readers/28_file_index.ipynb #c28checknumbe
 def _check_numbers(index: FileIndex):
     "Refuse an index whose arrays do not fit together, or that points past the end of an archive."
     table, spans = index.table, index.table.columns.get('span')
@@ -251,10 +251,10 @@ def _check_numbers(index: FileIndex):
 
 
 def _check_names(index: FileIndex):
-    "Refuse an index that names files outside its root. Paths are looked at one by one only if there is a reason to."
+    "Raise an error if an index names files outside its root; check single paths only if any looks suspicious."
     table = index.table
     begins = table.ends[:-1][np.diff(table.ends) > 0]
-    # Letters that a path begins with
+    # first letters of all paths
     firsts = bytes(table.paths[:1]) + np.unique(table.paths[begins]).tobytes()
     is_strange = b'..' in table.paths.tobytes() or b'/' in firsts or b'\\' in firsts
     names = [*index.folders, *index.sources, *(path for path, _ in table if is_strange)]
@@ -266,7 +266,8 @@ def _check_names(index: FileIndex):
 def _arrays_of(index: FileIndex) -> dict[str, np.ndarray]:
     table, left_out = index.table, index.left_out
     return dict(paths=table.paths, ends=table.ends, targets=np.asarray(table.targets),
-                folders=np.array(index.folders, str), sources=np.array(index.sources, str), stamps=index.stamps,
+                folders=np.array(index.folders, str), sources=np.array(index.sources, str),
+                stamps=index.stamps,
                 left_out=np.array(list(left_out), str).reshape(-1, 2),
                 counts=np.array(list(left_out.values()), np.int64), **table.columns)
 
@@ -282,7 +283,7 @@ def _index_of(arrays: Mapping[str, np.ndarray]) -> FileIndex:
     _check_names(index)
     return index
 
-
+# %% ../../nbs/readers/28_file_index.ipynb #c28keepindex
 def keep_index(
     path: StrPath,
     root: str,
@@ -320,9 +321,9 @@ def _class_names(index: FileIndex, not_classes: Collection[str]) -> list[str]:
                                                for parent in PurePath(name).parents)
     return [os.path.basename(name) if is_class(name) else '' for name in index.folders]
 
-# %% ../../nbs/readers/28_file_index.ipynb #cd76e58e
+
 def _warn_nested(where: str, folders: Mapping[str, str]):
-    "Warn if class folders lie inside each other, or if one class has several first folders; folder → class."
+    "Warn if class folders are nested, or if one class has several top folders; `folders` maps folder to class."
     firsts = defaultdict(set)   # class → first folders below the split
     for folder, name in folders.items():
         parts = PurePath(folder).parts
@@ -339,7 +340,7 @@ def _warn_nested(where: str, folders: Mapping[str, str]):
         f'The top-level folders, as in torchvision, would be {len(others)} ({listed(others, 5)}): '
         "use create_dataset('torch/image_folder', root)", stacklevel=4)
 
-
+# %% ../../nbs/readers/28_file_index.ipynb #c28counted
 def _counted(what: Mapping[str, int]) -> str:
     return ', '.join(f'{count} {printable(name)}' for name, count in sorted(what.items()))
 

@@ -49,7 +49,7 @@ def list_folder(
                 (folders if entry.is_dir() else files).append(entry.name)
     return sorted(folders), sorted(files)
 
-
+# %% ../../nbs/readers/30_folder.ipynb #c30findsplits
 def find_splits(
     root: StrPath,
 ) -> list[str]:
@@ -74,9 +74,9 @@ def find_splits(
 
 # %% ../../nbs/readers/30_folder.ipynb #395b785e
 def _nested_splits(folders: Iterable[str]) -> list[str]:
-    "Find the first folder below the root in which two splits or more lie side by side, each with class folders."
+    "Find the first folder below the root that contains at least two splits, each with class folders."
     found = defaultdict(list)
-    # Those that hold folders
+    # folders that contain folders
     for folder in sorted({os.path.dirname(folder) for folder in folders}):
         above, name = os.path.split(folder)
         if above and is_split_name(name):
@@ -88,7 +88,7 @@ def _nested_splits(folders: Iterable[str]) -> list[str]:
 
 
 def _look_below(root: StrPath, levels: int = 8, most: int = 20) -> list[str]:
-    "List folders some levels deep, only the first of each level: an error message must not take long."
+    "List folders some levels deep, only the first few per level, since an error message must be fast."
     found, level = [], ['']
     for _ in range(levels):
         below = []
@@ -101,7 +101,7 @@ def _look_below(root: StrPath, levels: int = 8, most: int = 20) -> list[str]:
         found, level = found + below, below
     return found
 
-# %% ../../nbs/readers/30_folder.ipynb #c7650a5e
+# %% ../../nbs/readers/30_folder.ipynb #c30hint
 def _hint(root: StrPath, folders: Iterable[str]) -> str:
     "What to do about a split that is not there; `folders` lie below the root."
     whole = 'split=None reads the whole folder'
@@ -154,10 +154,10 @@ class _Listing(NamedTuple):
 
 
 def _in_order(paths: Iterable[str]) -> list[str]:
-    "Paths in natural order; equal keys, such as those of `A` and `a`, in the order of the names themselves."
+    "Sort paths in natural order; if keys are equal, as for `A` and `a`, the names decide."
     return [path for _, path in sorted((natural_key(path), path) for path in paths)]
 
-# %% ../../nbs/readers/30_folder.ipynb #c12e4417
+# %% ../../nbs/readers/30_folder.ipynb #c30listfolder
 def _list_folder(root: str, folder: str, number: int, extensions: tuple[str, ...]) -> _Listing:
     "List a folder, which has a number in the index."
     time = stamp(root, folder)
@@ -175,7 +175,7 @@ def _list_folder(root: str, folder: str, number: int, extensions: tuple[str, ...
                 is_folder = entry.is_dir()
                 is_file = entry.is_file() or entry.is_symlink()
             except OSError:
-                # A link to itself: an error when it is read, not before
+                # a link to itself raises an error only when it is read
                 is_folder, is_file = False, True
             if is_folder:
                 target = os.path.realpath(entry.path) if entry.is_symlink() else ''
@@ -187,11 +187,12 @@ def _list_folder(root: str, folder: str, number: int, extensions: tuple[str, ...
                 if extension in _OTHER_IMAGE_TYPES or is_img_extension(extension):
                     left_out[extension] += 1
     paths = [prefix + name for name in _in_order(names)]
-    return _Listing(time, sorted(folders), SampleTable.from_samples(paths, [number] * len(paths)), left_out)
+    return _Listing(time, sorted(folders),
+                    SampleTable.from_samples(paths, [number] * len(paths)), left_out)
 
 # %% ../../nbs/readers/30_folder.ipynb #d4a02e41
 def _leads_back(target: str, root: str, folder: str) -> bool:
-    "Whether a link in `folder`, to the real path `target`, leads to a folder on the way from the root, or above it."
+    "Return whether a link in `folder` to the real path `target` leads back to one of its parents, or above the root."
     parts = Path(folder).parts
     passed = [os.path.realpath(os.path.join(root, *parts[:k]))
               for k in range(len(parts) + 1)]
@@ -205,7 +206,7 @@ class _Links:
         self.root, self.entered = root, set()
 
     def follow(self, folder: str, within: str, path: str, target: str) -> bool:
-        "Whether the link `path` in `folder` is followed; `within` is the first link on the way there, '' if none."
+        "Return whether to follow the link `path` in `folder`; `within` is the first link in its path, '' if none."
         if _leads_back(target, self.root, folder) or (within, target) in self.entered:
             return False
         self.entered.add((within or path, target))
@@ -213,7 +214,7 @@ class _Links:
 
 # %% ../../nbs/readers/30_folder.ipynb #533ac84c
 def _join(tables: Iterable[tuple[str, SampleTable]]) -> SampleTable:
-    "Join the sorted tables of folders, given with the keys of the folders, in the order of all paths."
+    "Join sorted tables, each with the key of its folder, in the order of all paths."
     groups = []   # a folder, and the folders in it
     for key, table in sorted(tables, key=lambda item: item[0]):
         if groups and key.startswith(groups[-1][0]):
@@ -234,7 +235,7 @@ def _mix(tables: list[SampleTable]) -> SampleTable:
 
 # %% ../../nbs/readers/30_folder.ipynb #77374b78
 def _warn_repeats(root: str, folders: Sequence[str], tables: Iterable[tuple[str, SampleTable]]):
-    "Warn of files that are listed several times, since links lead to folders that are listed anyway."
+    "Warn about files that are listed several times because links lead to folders that are listed anyway."
     counts = {int(table.targets[0]): len(table) for _, table in tables}
     known = set()
     again = []
@@ -250,7 +251,7 @@ def _warn_repeats(root: str, folders: Sequence[str], tables: Iterable[tuple[str,
             f'listed more than once, because of links such as {printable(folders[again[0]])}: '
             'remove the links, or pass these files as exclude=', stacklevel=5)
 
-# %% ../../nbs/readers/30_folder.ipynb #c93cbdca
+# %% ../../nbs/readers/30_folder.ipynb #c30scanfolder
 def scan_folder(
     root: StrPath,
     starts: Sequence[str] = ('',),
@@ -277,7 +278,8 @@ def scan_folder(
         while level:
             numbers = range(len(folders), len(folders) + len(level))
             folders += [folder for folder, _ in level]
-            listings = list(pool.map(lambda at, number: _list_folder(root, at[0], number, wanted), level, numbers))
+            listings = list(pool.map(
+                lambda at, number: _list_folder(root, at[0], number, wanted), level, numbers))
             below = []
             for (folder, within), listing in zip(level, listings):
                 stamps.append(listing.stamp)
@@ -293,7 +295,8 @@ def scan_folder(
             level = below
     if links.entered:
         _warn_repeats(root, folders, tables)
-    return FileIndex(_join(tables), tuple(folders), tuple(folders), np.array(stamps, np.int64), left_out)
+    return FileIndex(_join(tables), tuple(folders), tuple(folders),
+                     np.array(stamps, np.int64), left_out)
 
 # %% ../../nbs/readers/30_folder.ipynb #57100002
 def scan_objects(
@@ -391,7 +394,8 @@ class ReaderImageFolder(ReaderFiles):
         index_file = expand_home(index_file)
         self.split = resolve_split(root, split)
         starts = find_splits(root) if self.split else []
-        index = index_folder(root, starts if self.split in starts else [self.split], extensions, index_file)
+        index = index_folder(root, starts if self.split in starts else [self.split],
+                             extensions, index_file)
         if split and not self.split and _nested_splits(index.folders):
             raise NoSplitError(
                 f'{printable(root)} has no splits, but a folder below it has: '
@@ -400,7 +404,8 @@ class ReaderImageFolder(ReaderFiles):
                            for name in index.folders], bool)
         where = os.path.join(root, self.split) if self.split else os.fspath(root)
         not_classes = ('', *starts, self.split)
-        samples, class_to_idx = label_samples(index, inside, class_map, root, where, extensions, not_classes)
+        samples, class_to_idx = label_samples(
+            index, inside, class_map, root, where, extensions, not_classes)
         source = None
         if is_url(root):
             source = open_single(os.fspath(root), samples, samples.columns.pop('object'))

@@ -24,7 +24,7 @@ from .class_map import ClassMap
 from ..core.checks import optional
 
 # %% ../../nbs/readers/70_huggingface.ipynb #54eb5bb9
-# Imported when it is used
+# imported when it is used
 _datasets = partial(optional, 'datasets', 'reading Hugging Face datasets')
 
 
@@ -82,7 +82,8 @@ def load_hf(
         if isinstance(saved, hf.DatasetDict):
             saved = saved[choose_split(list(saved), split, name)]
         return saved
-    settings = {'cache_dir': root and os.fspath(expand_home(root)), **_trust(hf.load_dataset, trust_remote_code)}
+    settings = {'cache_dir': root and os.fspath(expand_home(root)),
+                **_trust(hf.load_dataset, trust_remote_code)}
     with _without_download(name, download):
         loaded = hf.load_dataset(name, **settings)
         wanted = choose_splits(list(loaded), split, name)
@@ -111,7 +112,8 @@ def _undecoded(table: Any, key: str, name: str) -> Any:
             f'{name} has no column {key!r}; available: {listed(columns)}. Pass the image '
             'column as input_key=')
     feature = table.features[key] if table.features else {}
-    can_be = isinstance(feature, (_datasets().Image, Mapping)) or getattr(feature, 'dtype', '') in _FILES
+    can_be = (isinstance(feature, (_datasets().Image, Mapping))
+              or getattr(feature, 'dtype', '') in _FILES)
     if not can_be:
         raise ValueError(f'column {key!r} has no images: pass the image column as input_key=')
     return table.cast_column(key, _datasets().Image(decode=False))
@@ -146,10 +148,12 @@ class ReaderHfds(Reader):
         download: bool = False,
         trust_remote_code: bool = False,
     ):
-        table = load_hf(name, root, split, download, trust_remote_code) if isinstance(name, str) else name
+        table = (load_hf(name, root, split, download, trust_remote_code)
+                 if isinstance(name, str) else name)
         self.name = name if isinstance(name, str) else 'the table'
         self.dataset = _undecoded(table, input_key, self.name)
-        self._fields = TargetFields(target_key, class_names(table.features, target_key), class_map, target_format)
+        self._fields = TargetFields(
+            target_key, class_names(table.features, target_key), class_map, target_format)
         self.input_key = input_key
         self.class_to_idx = self._fields.class_to_idx
         self._found = None
@@ -157,7 +161,8 @@ class ReaderHfds(Reader):
         self.additional_features = list(extra or ())
         needed = {key.split('/')[0] if key not in table.features else key
                   for key in self._fields.keys}
-        self.dataset = self.dataset.select_columns([input_key, *(needed - {input_key}), *self.additional_features])
+        self.dataset = self.dataset.select_columns(
+            [input_key, *(needed - {input_key}), *self.additional_features])
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -215,7 +220,8 @@ def open_hf_stream(
     hf = _datasets()
     name = expand_home(name)
     root = root and os.fspath(expand_home(root))
-    builder = hf.load_dataset_builder(name, cache_dir=root, **_trust(hf.load_dataset, trust_remote_code))
+    builder = hf.load_dataset_builder(
+        name, cache_dir=root, **_trust(hf.load_dataset, trust_remote_code))
     if download:
         builder.download_and_prepare()
     streams = {} if download else builder.as_streaming_dataset()

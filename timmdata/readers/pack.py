@@ -31,7 +31,8 @@ from .target_fields import TargetFields
 from .webdataset import check_info, image_key, target_of
 
 # %% ../../nbs/readers/65_pack.ipynb #65a00006
-ROW = np.dtype([('shard', '<u4'), ('size', '<u4'), ('offset', '<u8'), ('height', '<u4'), ('width', '<u4')])
+ROW = np.dtype([('shard', '<u4'), ('size', '<u4'), ('offset', '<u8'),
+                ('height', '<u4'), ('width', '<u4')])
 "A sample: number of its shard; size and offset of its image file, bytes; height and width, pixels, 0: unknown."
 
 
@@ -50,7 +51,8 @@ def index_arrays(
     targets = index.targets
     if not isinstance(targets, LabelLists):
         return {**own, 'targets': targets}
-    return {**own, 'labels': targets.indexes, 'label_ends': targets.ends, 'num_classes': np.array(targets.num_classes)}
+    return {**own, 'labels': targets.indexes, 'label_ends': targets.ends,
+            'num_classes': np.array(targets.num_classes)}
 
 
 def index_of_arrays(
@@ -70,13 +72,14 @@ def index_of_arrays(
         if not lie_within(targets.indexes, 0, targets.num_classes):
             raise ValueError('it has labels outside its classes')
     check_ends(name_ends, names)
-    if rows.dtype != ROW or names.dtype != np.uint8 or not rows.shape == (len(name_ends),) == (len(targets),):
+    if (rows.dtype != ROW or names.dtype != np.uint8
+            or not rows.shape == (len(name_ends),) == (len(targets),)):
         raise ValueError('its arrays do not fit together')
     if isinstance(targets, np.ndarray) and targets.dtype.kind not in 'iuf':
         raise ValueError(f'its targets have dtype {targets.dtype}, not a numeric one')
     return SampleTable(names, name_ends, targets, {'row': rows})
 
-# %% ../../nbs/readers/65_pack.ipynb #c8a74b02
+# %% ../../nbs/readers/65_pack.ipynb #c65saveindex
 def save_index(
     index: SampleTable,
     folder: StrPath,
@@ -141,11 +144,12 @@ def _check_pack(info: dict[str, Any], root: StrPath):
             raise ValueError(f'the shards of split {name!r} do not match')
         numbers = [(split['num_samples'], 2**32), *((size, 2**63) for size in sizes)]
         numbers += [(idx, MAX_CLASSES) for idx in classes]
-        wrong = [number for number, end in numbers if type(number) is not int or not 0 <= number < end]
+        wrong = [number for number, end in numbers
+                 if type(number) is not int or not 0 <= number < end]
         if wrong:
             raise ValueError(f'split {name!r} has the invalid number {wrong[0]!r}')
 
-# %% ../../nbs/readers/65_pack.ipynb #c21b56ed
+# %% ../../nbs/readers/65_pack.ipynb #c65readpack
 def read_pack(
     root: StrPath,
 ) -> dict[str, Any] | None:
@@ -207,7 +211,7 @@ class _IndexedReader(ReaderFiles):
     ) -> str:
         "Return the path of the shard, followed by the name in it or in the source."
         shard, *_ = self.span(index)
-        # No file: `..` leads nowhere
+        # no file: `..` leads nowhere
         return f'{absolute_path(self.source.paths[shard])}/{self.samples.path(index)}'
 
 
@@ -254,7 +258,7 @@ class ReaderPack(_IndexedReader):
     def _open(self) -> SampleTable:
         folder = os.path.join(self.root, 'index', self.split)
         if is_url(folder):
-            # A worker on this host finds it there
+            # a worker on this host finds it there
             if self._copy is None or not self._copy.is_dir():
                 self._copy = keep_objects(folder, [f'{name}.npy' for name in _INDEX_FILES])
             folder = self._copy
@@ -335,7 +339,8 @@ def _groups(path: str, wanted: frozenset[str]) -> Iterator[tuple[str, dict[str, 
     key, group = None, {}
     for name, offset, size in list_tar(path):
         found = _KEY.fullmatch(name)
-        if found is None or os.path.basename(name).startswith('__') or found[2].lower() not in wanted:
+        if (found is None or os.path.basename(name).startswith('__')
+                or found[2].lower() not in wanted):
             continue
         if found[1] != key and group:
             yield key, group
@@ -370,17 +375,19 @@ def scan_shards(
     targets = []
     for number, name in enumerate(shards):
         path = os.path.join(root, name) if name else os.fspath(root)
-        # It is read in small pieces
+        # it is read in small pieces
         opened = copied_object(path) if is_url(path) else nullcontext(path)
         with opened as local:
             for key, (offset, size), ending, target in _samples_of(local, fields, what, input_keys):
                 rows.append((number, size, offset, 0, 0))
                 names.append(f'{key}.{ending}')
                 targets.append(target)
-    return SampleTable.from_samples(names, _as_targets(targets, fields), {'row': np.array(rows, ROW)})
+    return SampleTable.from_samples(
+        names, _as_targets(targets, fields), {'row': np.array(rows, ROW)})
 
-# %% ../../nbs/readers/65_pack.ipynb #cbb4856b
-def _samples_of(path: str, fields: TargetFields, what: str, input_keys: Sequence[str]) -> Iterator[tuple]:
+# %% ../../nbs/readers/65_pack.ipynb #c65samplesof
+def _samples_of(path: str, fields: TargetFields, what: str,
+                input_keys: Sequence[str]) -> Iterator[tuple]:
     "Key, offset and size of the image, its ending and the target of each sample in a shard."
     archive = Archives([path])
     for key, group in _groups(path, frozenset([*input_keys, what])):
@@ -462,7 +469,7 @@ def holds_shards(
     num_labels = sum(ending == '.cls' for _, ending in names)
     return 2 * num_labels >= len({stem for stem, _ in names}) > 0
 
-# %% ../../nbs/readers/65_pack.ipynb #c5bd615b
+# %% ../../nbs/readers/65_pack.ipynb #c65readershar
 class ReaderShards(_IndexedReader):
     """Read samples of WebDataset shards in any order; `reader[index]` is `(bytes, target)`.
 
@@ -503,7 +510,9 @@ class ReaderShards(_IndexedReader):
             index = make()
         else:
             files = [(name, *found) for name, found in zip(shards, stamps_of(root, shards))]
-            key = repr((absolute_path(root), files, json_key, inputs, target_format, fields.class_to_idx))
+            key = repr((absolute_path(root), files, json_key, inputs, target_format,
+                        fields.class_to_idx))
             index = keep_arrays(path, key, make, index_arrays, index_of_arrays)
-        super().__init__(root, index, fields.class_to_idx, open_archives(root, shards, cache_dir, cache_limit))
+        super().__init__(root, index, fields.class_to_idx,
+                         open_archives(root, shards, cache_dir, cache_limit))
         self.split = split

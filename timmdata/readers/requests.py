@@ -154,7 +154,8 @@ class _Requests:
             group = self.waiting[0]
             if not group.is_started and group.num_left:
                 size = group.stop - group.start
-                if self.num_bytes and self.num_bytes + size > self.limits.max_bytes and not self._drop_stale():
+                if (self.num_bytes and self.num_bytes + size > self.limits.max_bytes
+                        and not self._drop_stale()):
                     return
                 self._start(group)
             self.waiting.popleft()
@@ -188,7 +189,8 @@ class _Requests:
         parts = [self.parts.get(span) for span in group.spans]
         try:
             name = posixpath.join(self.url, self.objects[group.number].key)
-            data = await persist(name, partial(self._ask, group, name), self.limits, num_bytes, self._heard)
+            data = await persist(
+                name, partial(self._ask, group, name), self.limits, num_bytes, self._heard)
             self.counts.bytes_read += num_bytes
             self.allowed = min(self.limits.num_requests, self.allowed + 1 / self.allowed)
             for (_, offset, size), part in zip(group.spans, parts):
@@ -197,7 +199,7 @@ class _Requests:
                     part.answer.set_result(data[at:at + size])
         except Exception as error:
             is_other = isinstance(error, (FileNotFoundError, ObjectChanged))
-            # Read in parts: an archive of many samples
+            # read in parts: an archive of many samples
             if is_other and num_bytes < self.objects[group.number].size:
                 error = SourceError(str(error))
             for span, part in zip(group.spans, parts):
@@ -212,8 +214,10 @@ class _Requests:
     async def _ask(self, group: _Group, name: str) -> memoryview:
         expected = self.objects[group.number]
         is_whole = group.start == 0 and group.stop == expected.size
-        data, found = await self.store.get(expected.key, group.start, None if is_whole else group.stop)
-        is_other = found.size not in (-1, expected.size) or found.tag and expected.tag and found.tag != expected.tag
+        data, found = await self.store.get(
+            expected.key, group.start, None if is_whole else group.stop)
+        is_other = (found.size not in (-1, expected.size)
+                    or found.tag and expected.tag and found.tag != expected.tag)
         if is_other:
             raise ObjectChanged(f'{name} has changed since it was indexed: index it again')
         if len(data) != group.stop - group.start:
@@ -303,7 +307,7 @@ class Ranges(Source):
         if (found := self._of_process.get(os.getpid())) is not None:
             return found
         made = _Requests(self.url, self.objects, self.limits)
-        # Of two threads that come at once, one wins
+        # if two threads arrive at the same time, one wins
         found = self._of_process.setdefault(os.getpid(), made)
         if found is made:
             end_with(self, request_loop().call_soon_threadsafe, made.stop)
@@ -455,7 +459,7 @@ class _ObjectFile(io.RawIOBase):
         self._at = 0
         self._number = -1
         self._data = memoryview(b'')
-        # Blocks asked for ahead, more as it goes on; the first one not asked for
+        # number of blocks requested ahead, which grows while reading; first block not requested yet
         self._ahead, self._asked = 1, 0
 
     def readable(self) -> bool:
@@ -493,7 +497,7 @@ class _ObjectFile(io.RawIOBase):
             self._ranges.close()
         super().close()
 
-# %% ../../nbs/readers/27_requests.ipynb #cfad8ab1
+# %% ../../nbs/readers/27_requests.ipynb #c27openobject
 def open_object(
     url: str,
 ) -> io.RawIOBase:

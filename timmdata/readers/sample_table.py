@@ -71,7 +71,8 @@ class LabelLists:
         if indexes.size and not 0 <= indexes.min() <= indexes.max() < num_classes:
             raise ValueError(
                 f'class indexes {indexes.min()}..{indexes.max()}: must be in 0..{num_classes - 1}')
-        return cls(indexes, np.cumsum(np.fromiter(map(len, lists), np.int64, len(lists))), num_classes)
+        return cls(
+            indexes, np.cumsum(np.fromiter(map(len, lists), np.int64, len(lists))), num_classes)
 
     def labels(self,
         index: int,

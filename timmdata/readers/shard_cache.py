@@ -55,11 +55,11 @@ class ShardCache:
                 f'cache_dir={os.fspath(folder)!r}: the folder cannot be created ({error.strerror}): '
                 'pass an existing folder, or one that you can create') from None
         mode = self.folder.stat().st_mode
-        # By a group, on purpose
+        # writable for a group, without the sticky bit: shared on purpose
         self._is_shared = bool(mode & stat.S_IWGRP and not mode & stat.S_ISVTX)
 
     def _lock(self, name: str, timeout: float = 0) -> FileLock:
-        "The lock of a copy, finished or not; it raises Timeout, an OSError, while another program has it."
+        "Return the lock of a copy, finished or not; acquiring it raises Timeout, an OSError, if another program has it."
         mode = 0o660 if self._is_shared else 0o600
         return FileLock(self.folder/f'{name.partition(".")[0]}.lock', timeout, mode)
 
@@ -73,14 +73,15 @@ class ShardCache:
             ranges: Objects of a store.
             number: Number of the object.
         """
-        name = hashlib.blake2b(repr((ranges.url, ranges.objects[number])).encode(), digest_size=12).hexdigest()
+        name = hashlib.blake2b(
+            repr((ranges.url, ranges.objects[number])).encode(), digest_size=12).hexdigest()
         return self.folder/f'{name}.shard'
 
     def has(self,
         ranges: Ranges,
         number: int,
     ) -> bool:
-        """Return whether there is a readable copy, and mark it as used; a copy of the wrong size is removed.
+        """Return whether there is a readable copy, and mark it as used; remove a copy of the wrong size.
 
         Args:
             ranges: Objects of a store.
@@ -118,7 +119,7 @@ class ShardCache:
         for last, its_size, path in sorted(found):
             if path.suffix != '.tmp' and (now - last < _REST or fits()):
                 continue
-            # It is another user's, or somebody writes it
+            # it may belong to another user, or a program may be writing it
             with suppress(OSError), self._lock(path.name) as lock:
                 path.unlink()
                 used -= its_size
@@ -144,7 +145,7 @@ class ShardCache:
         with suppress(Timeout), self._lock(path.name):   # another program copies it
             if path.exists():
                 return True
-            # synced: a power failure leaves no copy with holes
+            # synced, so that a power failure leaves no copy with holes
             with replace_file(path, sync=True) as file:
                 if not self._is_shared:
                     os.chmod(file.name, 0o600)

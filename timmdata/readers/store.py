@@ -42,7 +42,7 @@ def is_url(
     """
     return isinstance(root, str) and re.match(r'[A-Za-z][A-Za-z0-9+.-]+://', root) is not None
 
-
+# %% ../../nbs/readers/26_store.ipynb #c26checkurl
 def check_url(
     url: str,
 ) -> str:
@@ -56,7 +56,8 @@ def check_url(
     """
     parts = urlsplit(url)
     is_web = parts.scheme.lower() in ('http', 'https')
-    if parts.password is not None or is_web and parts.username is not None or parts.query or parts.fragment:
+    if (parts.password is not None or is_web and parts.username is not None
+            or parts.query or parts.fragment):
         raise ValueError(
             f'the URL {parts.scheme}://{parts.hostname or ""}{printable(parts.path)} contains a '
             'password, a query or a '
@@ -79,7 +80,6 @@ def absolute_path(
         return posixpath.join(root, *name.split(os.sep)) if name else root
     return os.path.abspath(os.path.join(root, name) if name else root)
 
-
 # %% ../../nbs/readers/26_store.ipynb #57000015
 class Stored(NamedTuple):
     """An object in a store.
@@ -95,13 +95,14 @@ class Stored(NamedTuple):
 
 
 def _tag(what: Any) -> int:
-    "A hash of an ETag or a time, as int64."
+    "Return a hash of an ETag or a time, as int64."
     if not what:
         return 0
-    return int.from_bytes(hashlib.blake2b(str(what).encode(), digest_size=8).digest(), 'little', signed=True)
+    return int.from_bytes(
+        hashlib.blake2b(str(what).encode(), digest_size=8).digest(), 'little', signed=True)
 
 # %% ../../nbs/readers/26_store.ipynb #57000017
-# Processes in which obstore has started its threads, this one's parents among them
+# processes in which obstore has started its threads, this one's parents among them
 _used_in: set[int] = set()
 
 
@@ -116,7 +117,8 @@ class _ObStore:
         self._obstore = optional('obstore', url)
         _used_in.add(os.getpid())
         options: Any = {'timeout': '1h', 'connect_timeout': '10s', 'pool_max_idle_per_host': '256'}
-        if url.lower().startswith('http:') or os.environ.get('AWS_ALLOW_HTTP', '').lower() == 'true':
+        if (url.lower().startswith('http:')
+                or os.environ.get('AWS_ALLOW_HTTP', '').lower() == 'true'):
             options['allow_http'] = True
         settings: Any = dict(client_options=options, retry_config={'max_retries': 0})
         try:
@@ -136,8 +138,8 @@ class _ObStore:
 
     async def names(self) -> tuple[list[str], list[str]]:
         found = await self._obstore.list_with_delimiter_async(self._store)
-        return list(map(posixpath.basename, found['common_prefixes'])), [meta['path']
-                                                                         for meta in found['objects']]
+        return (list(map(posixpath.basename, found['common_prefixes'])),
+                [meta['path'] for meta in found['objects']])
 
     async def head(self, key: str) -> Stored:
         return self._stored(await self._obstore.head_async(self._store, key))
@@ -155,9 +157,10 @@ class _FsspecStore:
     def __init__(self, url: str):
         fsspec = optional('fsspec', url)
         try:
-            self._fs, self._root = fsspec.core.url_to_fs(url, skip_instance_cache=not url.startswith('memory:'))
+            self._fs, self._root = fsspec.core.url_to_fs(
+                url, skip_instance_cache=not url.startswith('memory:'))
         except (ImportError, ValueError) as error:
-            # What the import of its file system lacked
+            # the package that its file system failed to import
             package = getattr(error.__cause__, 'name', None)
             advice = 'pass a URL of a kind that it knows, such as s3:// or hf://'
             if package:
@@ -165,8 +168,8 @@ class _FsspecStore:
             raise ImportError(f'fsspec cannot read {url}: {advice}') from None
 
     def _stored(self, info: dict, key: str | None = None) -> Stored:
-        names = 'ETag', 'etag', 'blob_id', 'LastModified', 'last_modified', 'mtime', 'created'
-        tags = (info.get(name) for name in names)
+        tags = (info.get(name) for name in (
+            'ETag', 'etag', 'blob_id', 'LastModified', 'last_modified', 'mtime', 'created'))
         if key is None:
             key = info['name'].strip('/')[len(self._root.strip('/')):].strip('/')
         return Stored(key, info['size'], _tag(next(filter(None, tags), None)))
@@ -196,7 +199,7 @@ class _FsspecStore:
         data = await asyncio.to_thread(self._fs.cat_file, self._path(key), start, stop)
         return data, Stored(key, -1, 0)
 
-# %% ../../nbs/readers/26_store.ipynb #c73c4558
+# %% ../../nbs/readers/26_store.ipynb #c26obstore
 _OBSTORE = ('s3', 's3a', 'gs', 'az', 'azure', 'adl', 'abfs', 'abfss', 'http', 'https')   # schemes
 
 
@@ -217,7 +220,7 @@ def open_store(
 # %% ../../nbs/readers/26_store.ipynb #57000023
 @cache
 def _loop_of(pid: int) -> asyncio.AbstractEventLoop:
-    "The loop of this process, in a thread of fsspec's. As Python ends, it gets time to cancel what is on its way."
+    "Return the loop of this process, which fsspec runs; at exit, it gets time to cancel open requests."
     fsspec = import_module('fsspec.asyn')
     loop = fsspec.get_loop()
     end_with(fsspec.iothread[0], _let_run, loop, threading.Event())
@@ -225,11 +228,14 @@ def _loop_of(pid: int) -> asyncio.AbstractEventLoop:
 
 
 def _let_run(loop: asyncio.AbstractEventLoop, done: threading.Event):
-    "An answer that finds no Python any more aborts the program: so ended 1 of 120 that had requests on their way."
+    """Let the loop run until open requests are canceled.
+
+    A response that arrives after Python has ended aborts the program: 1 of 120 programs with open requests did.
+    """
     loop.call_soon_threadsafe(loop.call_later, 0.2, done.set)
     done.wait(5)
 
-
+# %% ../../nbs/readers/26_store.ipynb #c26requestloo
 def request_loop() -> asyncio.AbstractEventLoop:
     "Return the event loop of this process, in which all its requests run."
     return _loop_of(os.getpid())
@@ -250,7 +256,7 @@ def wait_for(
     try:
         return future.result()
     finally:
-        future.cancel()   # after an interrupt: nobody waits any more
+        future.cancel()   # after an interrupt, nothing waits for the result
 
 # %% ../../nbs/readers/26_store.ipynb #57000012
 class StoreError(SourceError):
@@ -258,7 +264,8 @@ class StoreError(SourceError):
 
 
 _STATUS = re.compile(r'status code: (\d{3})|HTTP status (\d{3})')
-_CAUSES = {'Timeout': 'no response', 'TimedOut': 'no response', 'onnection refused': 'connection refused',
+_CAUSES = {'Timeout': 'no response', 'TimedOut': 'no response',
+           'onnection refused': 'connection refused',
            'dns error': 'unknown host name', 'IncompleteBody': 'the response was cut off',
            'Requested ': 'the response was cut off', 'body error': 'the response was cut off',
            'onnection reset': 'the connection was lost', 'closed before': 'the connection was lost',
@@ -269,13 +276,13 @@ _BAD_KEY = re.compile(r'Path "(.*?)"')
 
 
 def _status(error: Exception) -> int:
-    "The HTTP status that an error tells of; 0: none."
+    "Return the HTTP status that an error mentions; 0: none."
     found = _STATUS.search(str(error))
     return int(next(filter(None, found.groups()))) if found else getattr(error, 'status', 0) or 0
 
 
 def _cause(error: Exception) -> str:
-    "What went wrong, in words of ours: libraries write whole URLs and headers into their messages."
+    "Say what went wrong, without the library's message, which may contain whole URLs and headers."
     if status := _status(error):
         return f'HTTP status {status}'
     known = next((words for sign, words in _CAUSES.items() if sign in str(error)), '')
@@ -305,7 +312,7 @@ class StoreLimits:
 # %% ../../nbs/readers/26_store.ipynb #57000128
 async def _first_answer(ask: Callable[[], Awaitable], patience: float, end: float,
                         on_second: Callable[[], None]) -> Any:
-    "The answer of a question that is asked twice if need be. Whichever way it ends, nothing is left running."
+    "Send a request, and a second one if the first takes too long; cancel both at the end."
     tasks = [asyncio.ensure_future(ask())]
     try:
         done, _ = await asyncio.wait(tasks, timeout=patience)
@@ -315,7 +322,8 @@ async def _first_answer(ask: Callable[[], Awaitable], patience: float, end: floa
         left = set(tasks)
         end = min(end, time.monotonic() + 9 * patience)
         while left:
-            done, left = await asyncio.wait(left, timeout=end - time.monotonic(), return_when=asyncio.FIRST_COMPLETED)
+            done, left = await asyncio.wait(
+                left, timeout=end - time.monotonic(), return_when=asyncio.FIRST_COMPLETED)
             answers = [task for task in done if task.exception() is None]
             if answers:
                 return answers[0].result()
@@ -330,9 +338,9 @@ async def _first_answer(ask: Callable[[], Awaitable], patience: float, end: floa
 # %% ../../nbs/readers/26_store.ipynb #57000027
 _DEFAULT = StoreLimits()
 _BUSY = 429, 503   # HTTP status: ask more slowly
-_REFUSED = 400, 401, 403   # asking again would not help
-_UNKNOWN = 405, 501   # a web server that does not know the question
-_SLOW = 1_000_000   # bytes/s of a slow connection: a large answer has so much more time
+_REFUSED = 400, 401, 403   # retrying would not help
+_UNKNOWN = 405, 501   # a web server that does not support the request
+_SLOW = 1_000_000   # bytes/s of a slow connection: the deadline grows with the size of the response
 
 
 class ObjectChanged(OSError):
@@ -342,7 +350,7 @@ class ObjectChanged(OSError):
 def _ignore(event: str):
     return
 
-# %% ../../nbs/readers/26_store.ipynb #ceadd3c2
+# %% ../../nbs/readers/26_store.ipynb #c26persist
 async def persist(
     name: str,
     ask: Callable[[], Awaitable],
@@ -404,7 +412,7 @@ _answers: ContextVar[dict | None] = ContextVar('answers', default=None)   # ques
 
 @contextmanager
 def ask_once() -> Iterator[None]:
-    "Ask each question about stores once while the block runs, so a reader sees one state of a store while it opens."
+    "Send each request about stores once while the block runs, so a reader sees one state of a store."
     token = _answers.set({})
     try:
         yield
@@ -420,7 +428,7 @@ def _answer(question: tuple, ask: Callable[[], Any]) -> Any:
         known[question] = ask()
     return known[question]
 
-# %% ../../nbs/readers/26_store.ipynb #cf22f957
+# %% ../../nbs/readers/26_store.ipynb #c26list
 def _list(url: str, verb: str) -> Any:
     def ask():
         return wait_for(persist(url, getattr(open_store(url), verb)))
@@ -470,7 +478,7 @@ def list_names(
     return folders, files
 
 # %% ../../nbs/readers/26_store.ipynb #57000133
-_FEW = 32   # objects that are looked up one by one; more are found in the list of all
+_FEW = 32   # up to this many objects are looked up one by one; more are found in a listing
 
 
 def split_url(
@@ -489,7 +497,7 @@ def split_url(
     folder, _, key = url.rpartition('/')
     return (folder, [key]) if list(keys) == [''] else (url, keys)
 
-
+# %% ../../nbs/readers/26_store.ipynb #c26findobject
 def find_objects(
     url: str,
     keys: Sequence[str],
@@ -521,8 +529,7 @@ def _find(url: str, keys: Sequence[str]) -> list[Stored | None]:
             except FileNotFoundError:
                 return None
 
-    async def look_all():
+    async def look_all() -> list[Stored | None]:
         return await asyncio.gather(*map(look, keys))
 
     return wait_for(look_all())
-

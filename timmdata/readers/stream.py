@@ -45,7 +45,7 @@ class StreamReader:
         self.repeats = repeats
         self.seed = seed
         self.num_workers = 1
-        # Shared with running workers
+        # shared with running workers
         self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()
         is_divided = distributed.is_available() and distributed.is_initialized()
         # this rank, and how many there are: asked for when the reader is made

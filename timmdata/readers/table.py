@@ -33,7 +33,7 @@ from .requests import keep_objects, open_ranges, open_single
 from .store import Stored, absolute_path, find_objects, is_url
 
 # %% ../../nbs/readers/50_table.ipynb #9760d346
-# Extensions of files that `read_table` reads
+# extensions of files that `read_table` reads
 TABLE_TYPES = ('.csv', '.tsv', '.jsonl', '.ndjson', '.parquet')
 _WHOLE = r'-?(0|[1-9]\d*)'
 _PARQUET = 'reading Parquet or Arrow tables'
@@ -73,9 +73,9 @@ class Table:
         found = iter(numbers)
         return [next(found) if text else None for text in values]
 
-# %% ../../nbs/readers/50_table.ipynb #c5b81066
+# %% ../../nbs/readers/50_table.ipynb #c50plainnumbe
 def _plain_numbers(texts: list[str]) -> list:
-    "The texts as numbers if all are: '7' and '0.5' are, '007' and 'nan' are names."
+    "Convert texts to numbers if all of them are numbers: '7' and '0.5' are, '007' and 'nan' are names."
     for number, form in ((int, _WHOLE), (float, _WHOLE + r'(\.\d+)?([eE][-+]?\d+)?')):
         if all(re.fullmatch(form, text, re.ASCII) for text in texts):
             return [number(text) for text in texts]
@@ -83,7 +83,7 @@ def _plain_numbers(texts: list[str]) -> list:
 
 
 def _read_separated(path: str, separator: str) -> Table:
-    "A CSV or TSV, strictly: an open quote is an error. A row of another length than the header has no values."
+    "Read a CSV or TSV; an open quote is an error, and a row that is longer or shorter than the header is empty."
     with open(path, encoding='utf-8-sig', newline='') as file:
         lines = [row for row in csv.reader(file, delimiter=separator, strict=True) if row]
     if not lines:
@@ -101,20 +101,20 @@ def _refuse(constant: str):
 
 
 def _read_json_lines(path: str) -> Table:
-    "One object a line, as columns."
+    "Read a file with one JSON object per line."
     with open(path, encoding='utf-8-sig', newline='\n') as file:
         rows = [json.loads(line, parse_constant=_refuse) for line in file if line.strip()]
     strange = next((k for k, row in enumerate(rows, 1) if not isinstance(row, dict)), None)
     if strange is not None:
         raise ValueError(f'row {strange} is not a JSON object')
-    # An error here for half of a character, such as \ud800
+    # raises an error for half of a character, such as \ud800
     json.dumps(rows, ensure_ascii=False).encode()
     names = dict.fromkeys(name for row in rows for name in row)
     return _of_columns({name: [row.get(name) for row in rows] for name in names})
 
-# %% ../../nbs/readers/50_table.ipynb #c91d55b8
+# %% ../../nbs/readers/50_table.ipynb #c50ofcolumns
 def _of_columns(columns: Mapping[str, Sequence]) -> Table:
-    "A table of lists."
+    "Make a table from lists."
     lengths = {len(column) for column in columns.values()}
     if len(lengths) > 1:
         raise ValueError(f'columns differ in length: {listed(sorted(lengths))}')
@@ -123,7 +123,7 @@ def _of_columns(columns: Mapping[str, Sequence]) -> Table:
 
 
 def _of_pandas(frame: Any) -> Table:
-    "Gaps, which pandas writes as NaN, NaT or NA, become None; arrays in cells become lists."
+    "Make a table from a data frame; NaN, NaT and NA become None, and arrays in cells become lists."
     def values(number: int) -> list:
         column = frame.iloc[:, number].astype(object)
         cells = column.where(column.notna(), None).tolist()
@@ -140,7 +140,7 @@ def _of_arrow(table: Any) -> Table:
 def _read_parquet(path: str) -> Table:
     read = optional('pyarrow.parquet', _PARQUET).read_table(path, page_checksum_verification=True)
     read.validate(full=True)
-    # An error here, where a name is not UTF-8
+    # an error here, where a name is not UTF-8
     return _of_arrow(read.rename_columns(read.column_names))
 
 # %% ../../nbs/readers/50_table.ipynb #tblread2
@@ -178,14 +178,15 @@ def read_table(
         if suffix in ('.jsonl', '.ndjson'):
             return _read_json_lines(path)
         return _read_separated(path, '\t' if suffix == '.tsv' else ',')
-    except Exception as error:   # pyarrow raises OSError, NotImplementedError, …; json a RecursionError
+    # pyarrow raises OSError, NotImplementedError, …; json a RecursionError
+    except Exception as error:
         if is_system_error(error):
             raise
         raise ValueError(f'{where} cannot be read as {suffix[1:]} in UTF-8: {error}') from error
 
 # %% ../../nbs/readers/50_table.ipynb #c19960c8
 def _check_numbers(values: Sequence[float | None], given: Sequence[Any]) -> list[float | None]:
-    "Values to be predicted. Whole ones with gaps, or beyond what a float can count, are classes that became floats."
+    "Check values to be predicted; integers with gaps, or above 2**53, were classes and became floats."
     beyond = next((v for v in values if v is not None and not math.isfinite(v)), None)
     if beyond is not None:
         raise ValueError(f'the target {beyond} is not a finite number')
@@ -205,9 +206,9 @@ def _check_numbers(values: Sequence[float | None], given: Sequence[Any]) -> list
             'the targets are integers that are too large for a float: pass classes as strings')
     return [v if v is None else float(v) for v in values]
 
-
+# %% ../../nbs/readers/50_table.ipynb #c50flat
 def _flat(values: Iterable[Any]) -> list:
-    "All labels, one after the other; a value may be one, a list of them, or None."
+    "List all labels; each value is a label, a list of labels, or None."
     return [label
             for value in values
             if value is not None
@@ -288,21 +289,21 @@ class TableError(ValueError):
     def __reduce__(self):
         return TableError, (self.args[0], self.problems)
 
-
+# %% ../../nbs/readers/50_table.ipynb #c50stored
 def _stored(root: str, paths: Sequence[str | None]) -> dict[str, Stored | None]:
-    "The objects of a store at these paths, looked up once."
+    "Look up the objects of a store at these paths."
     named = [path for path in paths if path and '\0' not in path]
     return dict(zip(named, find_objects(root, named)))
 
 
 def _are_there(root: str | Mapping[str, Stored | None], paths: Sequence[str]) -> list[bool]:
-    "Whether each file exists."
+    "Return whether each file exists."
     if isinstance(root, Mapping):
         return [root[path] is not None for path in paths]
     with ThreadPoolExecutor(16) as pool:
         return list(pool.map(lambda path: os.path.isfile(os.path.join(root, path)), paths))
 
-# %% ../../nbs/readers/50_table.ipynb #c50a4261
+# %% ../../nbs/readers/50_table.ipynb #c50findproble
 def find_problems(
     paths: Sequence[str | None],
     targets: Sequence[Any],
@@ -376,12 +377,14 @@ def describe_problems(
             examples[what].append(f'row {row + 1}' + f' ({printable(which)})' * bool(which))
     for what, rows in examples.items():
         lines.append(f'  {len(rows)} × {what}: {listed(rows, 3)}')
-    head = f'{len(problems)} of {num_rows} rows cannot be used (row numbers start at 1, after the header):'
+    head = (f'{len(problems)} of {num_rows} rows cannot be used '
+            '(row numbers start at 1, after the header):')
     return '\n'.join([head, *lines])
 
 # %% ../../nbs/readers/50_table.ipynb #29ce6e30
 _USUAL_NAMES = {   # of a column, in lower case
-    'input_key': ('path', 'file', 'filename', 'file_name', 'filepath', 'file_path', 'image', 'image_path', 'img_path'),
+    'input_key': ('path', 'file', 'filename', 'file_name', 'filepath', 'file_path',
+                  'image', 'image_path', 'img_path'),
     'target_key': ('target', 'label', 'labels', 'class', 'class_name', 'category')}
 
 
@@ -392,7 +395,7 @@ class _Columns:
         self.table, self.what = table, what
 
     def key(self, key: str, argument: str) -> str:
-        "The name itself, or for 'auto' the one column that has a usual name; timmdata's own name comes first."
+        "Return the key itself; for 'auto', the column with a usual name, of which timmdata's own comes first."
         if key != 'auto':
             return key
         usual = _USUAL_NAMES[argument]
@@ -406,7 +409,7 @@ class _Columns:
         raise ValueError(f'{self.what} {many}. Pass the one to use as {argument}=')
 
     def number(self, key: str, argument: str) -> int:
-        "The number of the column that `argument` asks for."
+        "Return the number of a column; `argument` is named in errors."
         names = self.table.names
         if names.count(key) == 1:
             return names.index(key)
@@ -418,15 +421,15 @@ class _Columns:
             f'as {argument}=')
 
     def names(self, key: str, argument: str) -> list:
-        "A column of names, which may be numbers where values have types."
+        "Return a column of names, which may be numbers if the table has types."
         return self.table.values(self.number(key, argument))
 
     def column(self, key: str, argument: str) -> list:
-        "A column of values."
+        "Return a column of values."
         return self.table.typed(self.number(key, argument))
 
     def texts(self, key: str, argument: str) -> list[str | None]:
-        "A column of texts, with gaps."
+        "Return a column of strings; None: no value."
         values = self.names(key, argument)
         strange = next((v for v in values if not isinstance(v, str | None)), None)
         if strange is None:
@@ -436,27 +439,29 @@ class _Columns:
             f'{argument} needs strings')
 
     def labels(self, key: str, separator: str | None) -> list:
-        "The column of targets; texts of several labels become lists."
+        "Return the column of targets; strings with several labels become lists."
         if not separator:
             return self.names(key, 'target_key')
         return [text and [label.strip() for label in text.split(separator)]
                 for text in self.texts(key, 'target_separator')]
 
-# %% ../../nbs/readers/50_table.ipynb #c5811622
-def _rows_of_split(splits: list[str | None] | None, num_rows: int, split: str | None, what: str) -> Iterable[int]:
-    "Rows of one split, by its name or another name for it; `splits` has the name of each row."
+# %% ../../nbs/readers/50_table.ipynb #c50rowsofspli
+def _rows_of_split(splits: list[str | None] | None, num_rows: int, split: str | None,
+                   what: str) -> Iterable[int]:
+    "Return the rows of one split, by its name or an equivalent name; `splits` has one name per row."
     if is_whole(splits or (), split):
         return range(num_rows)
     names = sorted({name for name in splits or () if name})
     wanted = matching_splits(names, split)   # a table may have several names for one split
     if not wanted:   # an error that says what there is
-        choose_split(names, split, what, 'split=None reads all rows', ['no split column, see split_key='])
+        choose_split(names, split, what, 'split=None reads all rows',
+                     ['no split column, see split_key='])
     return (row for row, name in enumerate(splits) if name in wanted)
 
 # %% ../../nbs/readers/50_table.ipynb #5aa786bf
 class _TableRows(NamedTuple):
     "All rows of a table, parsed and numbered, before a split is chosen."
-    paths: list[str | None]   # One for each row; None where there is none.
+    paths: list[str | None]   # One per row; None: no path.
     labels: list   # As they are in the table.
     targets: list   # Class indexes, lists of them, or numbers; None: the label has no index.
     class_to_idx: dict[str, int]   # Class name → index.
@@ -495,7 +500,8 @@ class _TableRows(NamedTuple):
         others = {'weight': columns.column(weight_key, 'weight_key')} if weight_key else {}
         others |= {f'field {key}': columns.column(key, 'fields') for key in fields}
         unknown = 'class below 0' if class_map is None else 'label that is not in the class map'
-        return cls(paths, labels, targets, class_to_idx, splits, others, unknown, columns.table.uneven)
+        return cls(paths, labels, targets, class_to_idx, splits, others, unknown,
+                   columns.table.uneven)
 
     def samples(self,
         rows: Sequence[int],   # Numbers of rows that can be used.
@@ -503,7 +509,8 @@ class _TableRows(NamedTuple):
         "Make a sample table of some rows."
         targets: Any = [self.targets[row] for row in rows]
         if isinstance(targets[0], list):
-            targets = LabelLists.from_lists(targets, 1 + max(self.class_to_idx.values(), default=-1))
+            targets = LabelLists.from_lists(
+                targets, 1 + max(self.class_to_idx.values(), default=-1))
         elif not isinstance(targets[0], int):
             targets = np.array(targets)
         others = {}
@@ -512,9 +519,9 @@ class _TableRows(NamedTuple):
             others[name] = np.fromiter((column[row] for row in rows), kind, len(rows))
         return SampleTable.from_samples([self.paths[row] for row in rows], targets, others)
 
-# %% ../../nbs/readers/50_table.ipynb #c5355e3f
+# %% ../../nbs/readers/50_table.ipynb #c50report
 def _report(problems: dict, rows: _TableRows, on_problem: str, what: str, root: StrPath):
-    "Raise an error of all problems, or warn of them."
+    "Raise an error that lists all problems, or warn about them."
     message = f'{what}: {describe_problems(problems, len(rows.paths))}'
     if any('missing file' in dict(found) for found in problems.values()):
         looked_in = printable(absolute_path(root))
@@ -576,12 +583,14 @@ class ReaderTable(ReaderFiles):
         root = os.path.dirname(table) if root is None else root
         what = os.fspath(table) if is_file else 'the table'
         columns = _Columns(read_table(table), what)
-        rows = _TableRows.read(columns, class_map, root, input_key=input_key, target_key=target_key, fields=fields,
-                               split_key=split_key, weight_key=weight_key, target_separator=target_separator)
+        rows = _TableRows.read(
+            columns, class_map, root, input_key=input_key, target_key=target_key, fields=fields,
+            split_key=split_key, weight_key=weight_key, target_separator=target_separator)
         objects = _stored(root, rows.paths) if check_files and is_url(root) else None
         looked_in = (root if objects is None else objects) if check_files else None
-        self.problems = find_problems(rows.paths, rows.labels, rows.targets, rows.others.get('weight'), looked_in,
-                                      root if within_root else None, rows.unknown, rows.uneven)
+        self.problems = find_problems(
+            rows.paths, rows.labels, rows.targets, rows.others.get('weight'), looked_in,
+            root if within_root else None, rows.unknown, rows.uneven)
         self.split = split
         if self.problems:
             _report(self.problems, rows, on_problem, what, root)

@@ -38,7 +38,7 @@ from .store import is_url, list_objects
 
 # %% ../../nbs/readers/40_tar.ipynb #23ee45a5
 def _members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
-    "The entries. A negative size leads back to an earlier one, and Python before 3.13.6 would follow it for ever."
+    "Yield the entries; a negative size, which would make Python before 3.13.6 loop forever, raises ReadError."
     end = 0
     while (member := tar.next()) is not None:
         tar.members.clear()   # pyrefly: ignore  (tarfile keeps them all)
@@ -49,7 +49,7 @@ def _members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
 
 
 def _walk(file: BinaryIO, name: str = '', start: int = 0) -> Iterator[tuple[str, int, int]]:
-    "Name, offset and size of each file in an archive, and in those inside it. Offset -1: it has no bytes of its own."
+    "Yield name, offset and size of each file in an archive and in archives inside it; offset -1: it has no bytes of its own."
     num_bytes = file.seek(0, os.SEEK_END)
     file.seek(0)
     with tarfile.open(fileobj=file, mode='r:') as tar:
@@ -68,9 +68,9 @@ def _walk(file: BinaryIO, name: str = '', start: int = 0) -> Iterator[tuple[str,
             raise tarfile.ReadError(f'no end mark at byte {start + tar.offset:,}')
         _warn_of_more(file)
 
-# %% ../../nbs/readers/40_tar.ipynb #cce07b82
+# %% ../../nbs/readers/40_tar.ipynb #c40warnofmore
 def _warn_of_more(file: BinaryIO):
-    "Warn when anything but zeros comes after an end mark."
+    "Warn if anything but zeros follows an end mark."
     begin = file.tell()
     while block := file.read(1 << 20):
         if not block.strip(b'\0'):
@@ -84,7 +84,8 @@ def _warn_of_more(file: BinaryIO):
             stacklevel=2)
 
 # %% ../../nbs/readers/40_tar.ipynb #0600ae6d
-_COMPRESSED = {b'\x1f\x8b': 'gunzip', b'BZh': 'bunzip2', b'\xfd7zXZ\0': 'unxz', b'\x28\xb5\x2f\xfd': 'unzstd'}
+_COMPRESSED = {b'\x1f\x8b': 'gunzip', b'BZh': 'bunzip2',
+               b'\xfd7zXZ\0': 'unxz', b'\x28\xb5\x2f\xfd': 'unzstd'}
 
 
 def list_tar(
@@ -98,7 +99,7 @@ def list_tar(
         most: Maximum number of files to list; None lists all.
 
     Returns:
-        name, offset of the first byte, size in bytes; offset -1: a link
+        name, offset of the first byte, size in bytes; offset -1: it has no bytes of its own
     """
     with io.BufferedReader(open_object(os.fspath(path)) if is_url(path) else open_file(path)) as file:
         begin = file.read(8)
@@ -112,7 +113,8 @@ def list_tar(
         try:
             found = {name: (offset, size)
                      for name, offset, size in islice(_walk(file), most)}
-        except Exception as error:   # on damage, tarfile raises TarError, ValueError, OSError, OverflowError, …
+        # on damage, tarfile raises TarError, ValueError, OSError, OverflowError, …
+        except Exception as error:
             if is_system_error(error):
                 raise
             raise ValueError(
@@ -144,11 +146,12 @@ def list_archives(
     found = [name for name in names if name.lower().endswith('.tar')]
     if not found:
         raise ValueError(f'there is no .tar in {root}')
-    return sorted(found, key=lambda name: (posixpath.dirname(name), natural_key(posixpath.basename(name)), name))
+    return sorted(found, key=lambda name: (
+        posixpath.dirname(name), natural_key(posixpath.basename(name)), name))
 
 
 def _folder_of(path: str) -> str:
-    "The folder of an image in archives; their names, without .tar, count as folders."
+    "Return the folder of an image; the names of archives, without .tar, count as folders."
     parts = posixpath.dirname(path).split('/')
     return '/'.join(part[:-4] if part.lower().endswith('.tar') else part for part in parts)
 
@@ -171,7 +174,8 @@ def scan_tars(
     times = np.array(stamps_of(root, archives), np.int64)
     rows, left_out = [], Counter()   # of images: key, path, archive, offset, size
     with ThreadPoolExecutor(num_threads) as pool:
-        found = pool.map(lambda name: list_tar(os.path.join(root, name) if name else root), archives)
+        found = pool.map(
+            lambda name: list_tar(os.path.join(root, name) if name else root), archives)
         for number, members in enumerate(found):
             for inside, offset, size in members:
                 extension = posixpath.splitext(inside)[1].lower()
@@ -229,13 +233,13 @@ def choose_folders(
     """
     parts = [folder.split('/') for folder in folders]
     names = [Path(root).stem]
-    # What all have before
+    # remove the folders that all paths start with
     while len({part[0] for part in parts}) == 1 and all(len(part) > 1 for part in parts):
         names.append(parts[0][0])
         parts = [part[1:] for part in parts]
     tops = sorted({part[0] for part in parts})
     named = [top for top in tops if is_split_name(top)]
-    # One alone may be a class
+    # a single folder with the name of a split may be a class
     is_divided = len(named) == len(tops) or len({split_group(top) for top in named}) > 1
     splits = named if is_divided else []
     if is_whole(splits, split, names):
@@ -244,12 +248,12 @@ def choose_folders(
     return np.array([part[0] == chosen for part in parts], bool)
 
 # %% ../../nbs/readers/40_tar.ipynb #ec5a1482
-# Archives that stay mapped; more are mapped for each read: processes have a limit of open files
+# archives that stay mapped; more are mapped for each read: processes have a limit of open files
 _MOST_OPEN = 128
 
 
 class _Gone(SourceError, FileNotFoundError):
-    "An archive is not there any more."
+    "An archive no longer exists."
 
 
 class Archives(Source):
@@ -265,10 +269,10 @@ class Archives(Source):
         self.paths, self._maps = list(paths), {}
 
     def __getstate__(self):
-        return {'paths': self.paths, '_maps': {}}   # a process maps its own
+        return {'paths': self.paths, '_maps': {}}   # each process maps the files itself
 
     def _map(self, archive: int) -> mmap.mmap:
-        mapped = self._maps.get(archive)   # no lock, which a fork could leave locked for ever
+        mapped = self._maps.get(archive)   # without a lock: a fork could leave it locked forever
         if mapped is not None:
             return mapped
         path = self.paths[archive]
@@ -298,7 +302,7 @@ class Archives(Source):
             size: Size, bytes.
 
         Returns:
-            of mapped memory, which is read on access
+            a view of mapped memory, which is read on access
         """
         mapped = self._map(archive)
         data = memoryview(mapped)[offset:offset + size]
@@ -319,7 +323,7 @@ class Archives(Source):
             return   # Windows
         for archive, offset, size in spans:
             begin = offset - offset % mmap.PAGESIZE
-            with suppress(OSError, ValueError):   # what is wrong is said when it is read
+            with suppress(OSError, ValueError):   # `read` reports errors
                 self._map(archive).madvise(mmap.MADV_WILLNEED, begin, offset + size - begin)
 
 
@@ -394,6 +398,8 @@ class ReaderImageTar(ReaderFiles):
         index = replace(index, left_out={key: n
                                          for key, n in index.left_out.items() if key[1] != '.cls'})
         inside = choose_folders(index.folders, split, root)
-        samples, class_to_idx = label_samples(index, inside, class_map, os.path.dirname(root), root, extensions)
+        samples, class_to_idx = label_samples(
+            index, inside, class_map, os.path.dirname(root), root, extensions)
         self.split = split
-        super().__init__(root, samples, class_to_idx, open_archives(root, index.sources, cache_dir, cache_limit))
+        super().__init__(root, samples, class_to_idx,
+                         open_archives(root, index.sources, cache_dir, cache_limit))

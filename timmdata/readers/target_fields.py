@@ -41,7 +41,7 @@ def get_field(
     except (KeyError, TypeError):
         raise ValueError(f'there is no field {path!r}; available: {listed(record)}') from None
 
-# %% ../../nbs/readers/45_target_fields.ipynb #c12e7a4d
+# %% ../../nbs/readers/45_target_fields.ipynb #c45itemfeatur
 def _item_feature(feature: Any) -> Any:
     "What a list holds, for features of `datasets`; another feature is given as it is."
     while hasattr(feature, 'feature'):
@@ -119,7 +119,8 @@ class TargetFields:
         "Index of a label, or of each in a list."
         if isinstance(label, (list, tuple)):
             return [self._mapped(item) for item in label]
-        is_own = isinstance(label, Integral) and label not in self.class_to_idx and 0 <= label < len(self.names)
+        is_own = (isinstance(label, Integral) and label not in self.class_to_idx
+                  and 0 <= label < len(self.names))
         key = self.names[label] if is_own else label
         if key in self.class_to_idx:
             return self.class_to_idx[key]
@@ -166,7 +167,8 @@ class MultiLabelTarget:
                 f'the target {target!r} is not a list: pass class indexes, or a vector')
         if self.dense:
             return self._checked(values)
-        if values.numel() and (values.is_floating_point() or values.is_complex() or values.dtype == torch.bool):
+        if values.numel() and (
+                values.is_floating_point() or values.is_complex() or values.dtype == torch.bool):
             raise ValueError(
                 f'the target has dtype {values.dtype}: class indexes must be integers; for a '
                 'vector, use dense=True')

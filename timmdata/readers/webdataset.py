@@ -24,7 +24,7 @@ from .target_fields import TargetFields
 from .class_map import ClassMap
 
 # %% ../../nbs/readers/60_webdataset.ipynb #428c49f7
-# Imported when it is used
+# imported when it is used
 _webdataset = partial(optional, 'webdataset', 'reading WebDataset shards')
 
 
@@ -41,7 +41,7 @@ class ShardSplit(NamedTuple):
     num_samples: int | None
     label_key: str = ''
 
-
+# %% ../../nbs/readers/60_webdataset.ipynb #c60checkinfo
 def check_info(
     info: Any,
     root: StrPath,
@@ -71,7 +71,7 @@ def check_info(
             raise ValueError(f'split {name!r}: alt_label must be a string')
     return info
 
-# %% ../../nbs/readers/60_webdataset.ipynb #c8610c14
+
 def load_info(
     root: StrPath,
 ) -> dict[str, Any]:
@@ -97,7 +97,7 @@ def load_info(
             raise ValueError(f'{path} does not describe splits: {error}') from error
     return {}
 
-# %% ../../nbs/readers/60_webdataset.ipynb #c3b5cd45
+# %% ../../nbs/readers/60_webdataset.ipynb #c60findshards
 def find_shards(
     root: StrPath,
     split: str,
@@ -163,7 +163,7 @@ def image_key(
         f'available: {there}. '
         'Pass the extension of the image as input_key=')
 
-# %% ../../nbs/readers/60_webdataset.ipynb #c669a91a
+# %% ../../nbs/readers/60_webdataset.ipynb #c60targetof
 def target_of(
     group: Mapping[str, Any],
     fields: TargetFields,
@@ -238,7 +238,8 @@ class ReaderWds(StreamReader):
         self.split_info = find_shards(self.root, split)
         if not self.split_info.filenames:
             raise ValueError(f'split {split!r} of {root} has no shards')
-        super().__init__(num_samples or self.split_info.num_samples, is_training, batch_size, repeats, seed)
+        super().__init__(
+            num_samples or self.split_info.num_samples, is_training, batch_size, repeats, seed)
         json_key = target_key or self.split_info.label_key
         self._input_keys = input_key.split(';')
         self._what = 'json' if json_key else 'cls'
@@ -263,7 +264,8 @@ class ReaderWds(StreamReader):
             random.Random(seed).shuffle(shards)   # all workers in the same way
         groups = _groups(self.root, shards, shard_index, num_shards)
         if self.is_training and size > 1:
-            groups = _webdataset().shuffle(size, initial=initial, rng=random.Random(seed + shard_index))(groups)
+            groups = _webdataset().shuffle(
+                size, initial=initial, rng=random.Random(seed + shard_index))(groups)
         for group in groups:
             target = target_of(group, self._fields, self._what)
             if target is not None:

@@ -464,7 +464,8 @@ class TrimBorder(Shown):
         width, height = F.get_image_size(img)
         border = self.border_size
         if 2 * border >= min(width, height):
-            raise ValueError(f'a border of {border} pixels leaves nothing of a {width}×{height} image: '
+            raise ValueError(
+                f'a border of {border} pixels leaves nothing of a {width}×{height} image: '
                              'use a smaller one')
         return F.crop(img, border, border, height - 2 * border, width - 2 * border)
 

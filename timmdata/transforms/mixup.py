@@ -352,7 +352,8 @@ class MixingSwitch:
 
     @mixup_enabled.setter
     def mixup_enabled(self,
-        value: bool,   # Whether to mix; if not, only targets change: they become dense and smoothed.
+        # Whether to mix; if not, only targets change: they become dense and smoothed.
+        value: bool,
     ):
         "Switch mixing on or off."
         self._enabled.fill_(bool(value))

@@ -64,7 +64,8 @@ def get_image_size_for_seq(
             high = ratio
     ratio = low if max_ratio is None else min(low, max_ratio)
     if ratio <= eps:
-        raise ValueError(f'an image of {height}×{width} pixels does not fit into {max_seq_len} patches '
+        raise ValueError(
+            f'an image of {height}×{width} pixels does not fit into {max_seq_len} patches '
                          f'of {patch_h}×{patch_w} (max_ratio={max_ratio}): use a larger max_seq_len')
     height *= ratio
     width *= ratio

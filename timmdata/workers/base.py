@@ -83,7 +83,8 @@ class Task:
         self.report(key.index)
         try:
             own = None
-            if self.rows and not self._rows:   # several threads may do this; their views share the memory
+            # Several threads may do this; their views share the memory
+            if self.rows and not self._rows:
                 self._rows = builder.layout(key.bucket).divide(self.rows, len(self.keys))
             if self._rows:
                 own = self._rows[position]
@@ -93,7 +94,8 @@ class Task:
             raise
         finally:
             del self._indexes[thread]
-        self.report(-1)   # SystemExit skips this: it ends the worker, and this sample may be to blame
+        # SystemExit skips this: it ends the worker, and this sample may be to blame
+        self.report(-1)
         return loaded
 
     def _collate(self, builder: BatchBuilder):

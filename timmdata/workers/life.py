@@ -134,7 +134,8 @@ class Lifetime:
         """
         if os.getpid() != self._life.pid:
             return
-        self._ask()   # directly, because an interrupted `stop` does nothing and cannot be called again
+        # directly, because an interrupted `stop` does nothing and cannot be called again
+        self._ask()
         self.stop()
         _wait(self._life.ended, seconds)
         _lives.discard(self._life)   # Python's exit need not wait again
@@ -172,7 +173,8 @@ def uninterrupted(
 
     try:
         threading.Thread(target=run, name='timmdata-start').start()
-        may_begin.put(None)   # only now: this thread no longer holds the `Thread`, as in `start_thread`
+        # Only now: this thread no longer holds the `Thread`, as in `start_thread`
+        may_begin.put(None)
         is_over.get()
     except BaseException:
         was_left.append(True)

@@ -36,7 +36,8 @@ WORKER_KINDS = {
     'processes': WorkerKind(is_process=True, prefetches_each=True, one='process'),
     'ray': WorkerKind(is_process=True, prefetches_each=True, one='Ray actor')}
 MAX_WORKERS = 1024
-RAY_OPTIONS = (   # options of Ray's actors that do not interfere with the pool, and one of the pool itself
+# Options of Ray's actors that do not interfere with the pool, and one of the pool itself
+RAY_OPTIONS = (
     'num_cpus', 'num_gpus', 'memory', 'resources', 'accelerator_type', 'label_selector',
     'scheduling_strategy', 'runtime_env', 'placement_timeout')
 

@@ -143,7 +143,8 @@ class Supervisor:
         self._cause: BaseException | None = None
         self.lock = threading.RLock()
         self.warnings = deque[str]()
-        self._inbox = queue.SimpleQueue()   # each message: a function for the listener, and arguments
+        # Each message: a function for the listener, and arguments
+        self._inbox = queue.SimpleQueue()
         self._waiting = deque[Assignment]()
         self._refused: dict[int, str] = {}   # index → reason not to load this sample
         self._workers: list[SupervisedWorker] = []
@@ -365,7 +366,8 @@ class Supervisor:
             worker.ask_to_end()
         deadline = time.monotonic() + 1
         while self._workers:
-            self._workers.pop().end(deadline)   # dropped in this thread: `__del__` can lose a Ctrl-C
+            # Dropped in this thread: `__del__` can lose a Ctrl-C
+            self._workers.pop().end(deadline)
         self.disconnect()
 
 # %% ../../nbs/workers/25_supervisor.ipynb #25sv0020

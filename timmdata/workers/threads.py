@@ -76,7 +76,8 @@ class ThreadPool(WorkerPool):
             ended.append(start_thread(
                 _run, self._todo, builder, ready, self._tasks, name=f'timmdata-worker-{number}'))
             ready.acquire()
-        torch.set_num_threads(before)   # the call in a thread also changed the default for later threads
+        # The call in a thread also changed the default for later threads
+        torch.set_num_threads(before)
         return Lifetime(self, partial(_stop, self._todo, self.num_workers, self._tasks), ended)
 
     def submit(self, keys: Sequence[SampleKey]) -> Task:
