@@ -136,7 +136,8 @@ ALWAYS = [dict(mean=0.5), dict(std=0.5), dict(img_dtype=torch.float16), dict(num
           dict(drop_last=False), dict(shuffle=False), dict(seed=4)]
 
 
-@pytest.mark.parametrize('transform, other', [(None, other) for other in OURS + ALWAYS] + [(Scaled(), other) for other in ALWAYS], ids=str)
+@pytest.mark.parametrize('transform, other', [(None, other) for other in OURS + ALWAYS] + [(Scaled(), other) for other in ALWAYS],
+                         ids=lambda value: '-'.join(value) if isinstance(value, dict) else str(value))
 def test_a_state_of_other_batches_is_refused_whoever_makes_the_pixels(transform, other):
     name, = other
     loader, state = of_20(transform=transform), of_20(**{'transform': transform, **other}).state_dict()
