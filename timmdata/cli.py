@@ -29,7 +29,7 @@ def _say(text: Any, file: TextIO | None = None):
     print(
         printable(text, keep='\n').encode(encoding, 'backslashreplace').decode(encoding), file=file)
 
-
+# %% ../nbs/60_cli.ipynb #c88eddaa
 _COMMANDS = {}   # name → function, description, options
 
 
@@ -61,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
             command.add_argument(option, help=meaning + shown, **settings)
     return parser
 
-
+# %% ../nbs/60_cli.ipynb #ca296587
 def main(
     argv: Sequence[str] | None = None,
 ) -> int:
@@ -104,7 +104,7 @@ def _output_path(option: str, text: str,
         raise FileNotFoundError(f'{option} {path}: the folder {path.parent} does not exist')
     return path
 
-
+# %% ../nbs/60_cli.ipynb #c1dcd6f7
 _SPLIT = '--split', str, 'train', "Split to read: 'train', 'val', 'test' or the name of a folder"
 _INPUT_SIZE = '--input-size', int, 224, "Edge of the images in pixels"
 

@@ -323,7 +323,7 @@ def make_loader(
         return host
     return PrefetchLoader(host, device=given.device, batch_transform=batch_transform)
 
-
+# %% ../nbs/20_loader.ipynb #c15d9c49
 def _make_batches(
     given: Arguments, order: OrderSettings, format: ImageFormat, workers: WorkerSettings,
     adopts_seed: bool,
@@ -441,7 +441,7 @@ def _read_timm_forms(given: Arguments) -> Arguments:
         return given   # workers mix as they collate
     return given.replace(collate_fn=None, mixup=given.collate_fn)
 
-
+# %% ../nbs/20_loader.ipynb #cdb81b7c
 def _fill_defaults(given: Arguments, is_stream: bool) -> Arguments:
     "Replace None by what it means for these arguments."
     found = {}
@@ -466,7 +466,7 @@ def _fill_defaults(given: Arguments, is_stream: bool) -> Arguments:
         pin_memory = False
     return given.replace(**found, device=device, pin_memory=pin_memory)
 
-
+# %% ../nbs/20_loader.ipynb #c4eebd16
 def _worker_settings(given: Arguments, is_stream: bool) -> WorkerSettings:
     "Make the settings of the workers."
     seeding = given.worker_seeding
@@ -504,7 +504,7 @@ def _check_values(given: Arguments):
         raise ValueError(
             f'{given.img_dtype} images need the prefetcher: without it, images are float32')
 
-
+# %% ../nbs/20_loader.ipynb #c972ed52
 def _parts_of(dataset: Any) -> list[Any]:
     "The dataset and those inside it, such as in torch's Subset and ConcatDataset."
     inside = [dataset.dataset] if isinstance(dataset, Subset) else []

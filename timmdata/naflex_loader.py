@@ -149,7 +149,7 @@ def create_naflex_loader(
     """
     return _make_loader(Arguments(create_naflex_loader, locals()))
 
-
+# %% ../nbs/22_naflex_loader.ipynb #cee158de
 _TRAINING = (   # in evaluation, timm ignores these
     'patch_size_choices', 'patch_size_choice_probs', 'no_aug', 're_prob', 're_mode', 're_count',
     're_split', 'scale',

@@ -59,7 +59,7 @@ def _read(store: BatchStore, number: int, pin: bool) -> HostBatch | str | None:
         return str(error)   # in a future, the error would keep frames and their memory
     return host._replace(batch=map_tensors(torch.Tensor.pin_memory, host.batch)) if pin else host
 
-
+# %% ../../nbs/buffer/50_buffer.ipynb #c61234c9
 class BatchReader:
     """Read batches from a store, for the one program that trains with it.
 
@@ -237,7 +237,7 @@ def default_directory() -> Path:
         '/dev/shm' if os.path.isdir('/dev/shm') else tempfile.gettempdir(),
         f'timmdata-{os.getuid()}')
 
-
+# %% ../../nbs/buffer/50_buffer.ipynb #c9c04812
 def remove_stale() -> list[Path]:
     """Remove buffers without a directory whose programs are gone, which means that no lock in them is held.
 
@@ -261,7 +261,7 @@ def _remove_stale(base: PrivateDirectory) -> list[Path]:
             removed.append(files.path)
     return removed
 
-
+# %% ../../nbs/buffer/50_buffer.ipynb #c441ef2f
 def _temporary_directory() -> tuple[PrivateDirectory, FileLock]:
     "A directory for this program, locked as long as its buffer may be started again."
     base = PrivateDirectory(default_directory(), create=True)
@@ -285,7 +285,7 @@ def _identity(loader: BatchLoader, settings: BufferSettings) -> dict[str, Any]:
             'numbering': list(numbering_of(loader)), 'began': [order.epoch, order.start],
             'temporary': settings.directory is None}
 
-
+# %% ../../nbs/buffer/50_buffer.ipynb #c72c8459
 def find_store(
     files: PrivateDirectory,
     loader: BatchLoader,
@@ -324,7 +324,7 @@ def find_store(
     check_unused(files)
     return None
 
-
+# %% ../../nbs/buffer/50_buffer.ipynb #cf3a4d44
 def _number_at(numbering: Numbering, epoch: int, position: int) -> int:
     "The number of the next batch at a position, which must not be inside a batch."
     number = numbering.count(epoch, position)
@@ -366,7 +366,7 @@ class _OpenBuffer(NamedTuple):
     numbering: Numbering   # Epoch and position ↔ number of a batch in the store.
     reader: BatchReader   # Takes batches out of the store.
 
-
+# %% ../../nbs/buffer/50_buffer.ipynb #caebf394
 class BatchBuffer(HostLoader):
     """Iterate over the batches of a loader, which are made ahead and kept in a store.
 

@@ -176,7 +176,7 @@ def _run_process(
         loader.close()
     _end(store, code)
 
-
+# %% ../../nbs/buffer/20_producer.ipynb #c20069a0
 def _end(store: BatchStore, code: int = 0):
     "End this process, and remove a temporary buffer whose program is gone."
     if store.identity.get('temporary') and not any(map(store.files.is_locked, (TRAINER, SETUP))):
@@ -201,7 +201,7 @@ def _kill_all():
     for process in _started & set(multiprocessing.active_children()):
         process.kill()
 
-
+# %% ../../nbs/buffer/20_producer.ipynb #c4eaaa1a
 class ProducerProcess:
     """Manage a producer that this program has started.
 
@@ -221,7 +221,7 @@ class ProducerProcess:
             end()
             self.process.join(5)
 
-
+# %% ../../nbs/buffer/20_producer.ipynb #c5f85b25
 def start_producer(
     store: BatchStore,
     loader: BatchLoader,

@@ -40,7 +40,7 @@ def buffer_status(
         rebuilt=cursor.damaged, seconds_ago=round(time.time() - cursor.seen, 1),
         training=store.files.holder(TRAINER), producer=store.files.holder(PRODUCER))
 
-
+# %% ../../nbs/buffer/40_status.ipynb #c239dd4c
 def format_status(
     status: Mapping[str, Any],
 ) -> str:

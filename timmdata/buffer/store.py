@@ -48,7 +48,7 @@ def _append(tensor: torch.Tensor, parts: list[bytes | memoryview]) -> list:
     return [
         str(dense.dtype).removeprefix('torch.'), list(dense.shape), list(dense.stride()), offset]
 
-
+# %% ../../nbs/buffer/10_store.ipynb #ce33559b
 def _describe(value: Any, parts: list[bytes | memoryview], name: str = 'batch') -> Any:
     "Describe a value in JSON; the bytes of its tensors are put into the parts."
     if value is None or isinstance(value, (bool, int, float, str)):
@@ -113,7 +113,7 @@ def encode_batch(
         _HEADER.pack(_MAGIC, check, len(text), _HEADER.size + len(text) + sum(map(len, parts))),
         text, *parts]
 
-
+# %% ../../nbs/buffer/10_store.ipynb #cf2f3bd4
 def decode_batch(
     name: str,
     memory: torch.Tensor,
@@ -166,13 +166,13 @@ class Cursor(NamedTuple):
     damaged: int = 0
     seen: float = 0.
 
-
+# %% ../../nbs/buffer/10_store.ipynb #cab08606
 def _error_type(name: str) -> type[Exception]:
     "Return a built-in error by name; our own for all other names."
     kind = vars(builtins).get(name)
     return kind if isinstance(kind, type) and issubclass(kind, Exception) else BatchBufferError
 
-
+# %% ../../nbs/buffer/10_store.ipynb #c6a438d1
 class BatchStore:
     """Store batches by number, each in a file, and a cursor; one producer writes batches, one program reads them.
 
@@ -343,7 +343,7 @@ class BatchStore:
             if name.endswith(('.error', '.new')):
                 self.files.remove(name)
 
-
+# %% ../../nbs/buffer/10_store.ipynb #c41b1acc
 def open_directory(
     directory: StrPath,
 ) -> PrivateDirectory:

@@ -54,7 +54,7 @@ class InspectSettings:
         "Return the center crop of evaluation."
         return CenterCrop(AugmentSettings(self.input_size, crop_pct=self.crop_pct))
 
-
+# %% ../../nbs/inspection/20_findings.ipynb #c6d42008
 def kept_share(
     height: int,
     width: int,
@@ -89,7 +89,7 @@ def _labels(dataset: ImageDataset) -> list[str]:
     # several classes per sample: one row of zeros and ones each
     return [', '.join(map(name, np.flatnonzero(row))) or 'no class' for row in targets]
 
-
+# %% ../../nbs/inspection/20_findings.ipynb #cab20b95
 class Survey:
     """Hold the measures of all samples, split after split. `survey['width']` is one measure of all samples.
 

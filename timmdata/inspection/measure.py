@@ -61,7 +61,7 @@ def _header(image: Image.Image) -> dict[str, Any]:
         found['frames'] = 1 if image.format == 'MPO' else getattr(image, 'n_frames', 1)
     return found
 
-
+# %% ../../nbs/inspection/00_measure.ipynb #cb374146
 def measure_image(
     content: Any,
     hash_image: Callable[[Image.Image], int] | None = None,
@@ -137,7 +137,7 @@ def open_table(
             os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
     return table
 
-
+# %% ../../nbs/inspection/00_measure.ipynb #c37c7e37
 def _time(path: str) -> int:
     return os.stat(path).st_mtime_ns if os.path.isfile(path) else 0
 
@@ -165,7 +165,7 @@ def _measure_sample(dataset: ImageDataset, row: int, hash_image: Callable | None
         values[name] = value
     return values
 
-
+# %% ../../nbs/inspection/00_measure.ipynb #cee0d491
 def measure_dataset(
     dataset: ImageDataset,
     path: StrPath,

@@ -65,7 +65,7 @@ def _histogram(values: np.ndarray, edges: Sequence[float]) -> dict[str, int]:
     names = [f'{low:g}–{high:g}' for low, high in pairwise(edges)] + [f'{edges[-1]:g} and more']
     return dict(zip(names, np.histogram(values, [*edges, np.inf])[0].tolist()))
 
-
+# %% ../../nbs/inspection/30_report.ipynb #c1049d48
 def class_counts(
     survey: Survey,
 ) -> dict[str, dict[str, int]]:
@@ -82,7 +82,7 @@ def class_counts(
     return {label: {split: counts[label, split] for split in survey.datasets}
             for label in dict.fromkeys([*known, *survey.labels]) if label}
 
-
+# %% ../../nbs/inspection/30_report.ipynb #c4bd3929
 def _remarks(survey: Survey) -> list[str]:
     "What was found in whole splits."
     (first, known), *others = (
@@ -104,7 +104,7 @@ def _describe(finding: Finding) -> dict[str, Any]:
         kind=finding.kind, title=kind.title, advice=kind.advice, num_samples=len(finding.rows),
         groups=groups)
 
-
+# %% ../../nbs/inspection/30_report.ipynb #c531ce1e
 def summarize(
     survey: Survey,
 ) -> dict[str, Any]:
@@ -209,7 +209,7 @@ def _section(finding: Finding) -> str:
     return (f'<section id="{finding.kind}"><h2>{kind.title} <b>{len(finding.rows):,}</b></h2>'
             f'<p>{html.escape(kind.advice)}</p>{groups}</section>')
 
-
+# %% ../../nbs/inspection/30_report.ipynb #c2669272
 def make_page(
     survey: Survey,
     summary: dict[str, Any],

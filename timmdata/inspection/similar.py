@@ -33,7 +33,7 @@ def _band_masks(distance: int) -> Iterator[np.uint64]:
     bands = [(1 << high) - (1 << low) for low, high in pairwise(edges)]
     return (np.uint64(one | other) for one, other in combinations(bands, 2))
 
-
+# %% ../../nbs/inspection/10_similar.ipynb #c5bb13d6
 def similar_pairs(
     hashes: np.ndarray,
     distance: int,

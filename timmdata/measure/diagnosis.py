@@ -307,7 +307,7 @@ def diagnose(
         stages, trials[:len(left_out)], trials[len(left_out):], calls, notes, describe_machine(),
         shown)
 
-
+# %% ../../nbs/measure/20_diagnosis.ipynb #c2b90c37
 _PASSES = 20   # about ten loaders, for two rounds
 _OF_DEVICE = 'normalize', 'augment'
 
@@ -332,7 +332,7 @@ def _try(loaders: Mapping[str, Iterable], step_ms: float, rounds: int, seconds: 
             if isinstance(loader, (PrefetchLoader, BatchLoader)):
                 loader.close()
 
-
+# %% ../../nbs/measure/20_diagnosis.ipynb #c59b3a7a
 def _with_more_cores(stages: Sequence[StageTime], is_thread_safe: bool, wanted_ms: float) -> str:
     "Describe how many images more cores can load, how many training needs, and the limit set by the GIL."
     spent = {

@@ -119,7 +119,7 @@ class Pass(NamedTuple):
         "Return the images per second."
         return self.num_images / self.seconds
 
-
+# %% ../../nbs/measure/00_machine.ipynb #c6a35d20
 def run_pass(
     loader: Iterable,
     step_s: float = 0.,
@@ -194,7 +194,7 @@ class Trial:
     images_per_s: float
     busy: float | None = None
 
-
+# %% ../../nbs/measure/00_machine.ipynb #ca6d1ab4
 def compare_speeds(
     runs: Mapping[str, Callable[[], Pass]],
     rounds: int = 5,

@@ -42,7 +42,7 @@ class StageTime:
     high_ms: float
     wall_ms: float
 
-
+# %% ../../nbs/measure/10_stages.ipynb #c130df96
 def host_loader(
     loader: PrefetchLoader | BatchLoader,
 ) -> BatchLoader:
@@ -72,7 +72,7 @@ def _first_batches(host: BatchLoader, num_samples: int) -> list[list[SampleKey]]
         f'a dataset of length {len(host.dataset)} does not fill a batch of batch_size={host.batch_size}: '
                      'use a smaller batch_size')
 
-
+# %% ../../nbs/measure/10_stages.ipynb #c936fe81
 def _take_through(builder: BatchBuilder, keys: list[SampleKey],
                   memory: torch.Tensor) -> HostBatch | None:
     "Take one batch through all stages of a worker; what has no clock of its own is the last one of a sample."
@@ -97,7 +97,7 @@ def _transform_batch(loader: PrefetchLoader, host: HostBatch):
             transform.on_batch(batch, host.keys)
             synchronize(loader.device)
 
-
+# %% ../../nbs/measure/10_stages.ipynb #ca030a29
 def measure_stages(
     loader: PrefetchLoader | BatchLoader,
     num_images: int = 128,
