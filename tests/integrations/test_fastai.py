@@ -1,4 +1,5 @@
 "A loader in fastai, with the recipe of the guide `your_trainer`: fit, evaluation, and the checkpoint in the middle of an epoch."
+import os
 
 import pytest
 import torch
@@ -37,6 +38,26 @@ def test_validation_is_in_order_and_complete(learn):
     assert learn.validate()[0] == pytest.approx(torch.nn.functional.cross_entropy(predictions, targets).item(), abs=1e-5)
 
 
+def test_a_fit_with_the_callback_begins_with_its_own_epoch(fastai, learn, tmp_path):
+    "Whatever was read before: the search for a learning rate trains for a while, and asks the callback for nothing."
+    seen = []
+    learn.add_cb(fastai.Callback(after_loss=lambda self: seen.append(self.yb[0].tolist()) if self.training else None))
+    first = next(iter(make_loader(num_workers=0)))[1].tolist()
+    checkpoint = recipe('fastai').LoaderCheckpoint(tmp_path/'resume.pt', 1)
+    with learn.added_cbs(checkpoint): learn.lr_find(num_it=3, show_plot=False)
+    assert not checkpoint.path.exists()
+    seen.clear()
+    learn.fit(1, cbs=recipe('fastai').LoaderCheckpoint(tmp_path/'resume.pt'))
+    assert seen[0] == first and len(seen) == len(learn.dls.train)
+
+
+def test_a_network_of_fastais_takes_the_loaders(fastai, learn):
+    "As the guide says: the number of classes is given, and the loader normalizes."
+    made = fastai.vision_learner(learn.dls, fastai.resnet18, pretrained=False, n_out=NUM, normalize=False,
+                                 loss_func=fastai.CrossEntropyLossFlat())
+    assert made.model[-1][-1].out_features == NUM
+
+
 def test_schedules_go_on(fastai, tmp_path):
     "The learning rates of a run that was stopped and one that was not, under one cycle."
     class Stop(fastai.Callback):
@@ -58,3 +79,21 @@ def test_schedules_go_on(fastai, tmp_path):
     with pytest.raises(KeyboardInterrupt): run(Stop())
     resumed = run()
     assert list(resumed) == list(range(10, 20)) and all(whole[k] == pytest.approx(rate) for k, rate in resumed.items())
+
+
+def test_a_kill_in_the_middle_of_a_checkpoint_keeps_the_last_one(fastai, learn, tmp_path, monkeypatch):
+    "The file that is being written is cut short, and nothing after that is done."
+    path, replace, seen = tmp_path/'resume.pt', os.replace, []
+    learn.add_cb(fastai.Callback(after_loss=lambda self: seen.append(self.train_iter) if self.training else None))
+    def stop_in_the_middle(source, target):
+        if seen[-1] == 8:
+            os.truncate(source, os.path.getsize(source) // 2)
+            raise KeyboardInterrupt
+        replace(source, target)
+    monkeypatch.setattr('os.replace', stop_in_the_middle)
+    with pytest.raises(KeyboardInterrupt): learn.fit(1, cbs=recipe('fastai').LoaderCheckpoint(path, 3))
+    monkeypatch.undo()
+    assert torch.load(path, weights_only=False)['train_iter'] == 6
+    seen.clear()
+    learn.fit(1, cbs=recipe('fastai').LoaderCheckpoint(path, 3))
+    assert seen == [6, 7, 8, 9]

@@ -1,5 +1,6 @@
 "A loader in Keras' `fit`, with the recipe of the guide `your_trainer`: epochs, order, channels, and the backup in the middle of an epoch."
 import os
+from pathlib import Path
 
 import pytest
 import torch
@@ -88,3 +89,25 @@ def test_a_run_restored_twice_saves_its_epoch(keras, loader, tmp_path):
     expected = in_a_plain_loop()[0]
     assert [fit(13), fit(17), fit(None)] == [expected[:13], expected[12:17], expected[16:]]
     assert not (tmp_path/'backup.pt').exists()
+
+
+def test_a_kill_in_the_middle_of_a_backup_keeps_the_last_one(keras, loader, tmp_path, monkeypatch):
+    "The file that is being written is cut short, and nothing after that is done."
+    LoaderBackup, as_keras_data = recipe('keras').LoaderBackup, recipe('keras').as_keras_data
+
+    def fit(stop):
+        replace = os.replace
+        def stop_in_the_middle(source, target):
+            if Path(source).name == 'backup.pt.new' and model.optimizer.iterations == stop:
+                os.truncate(source, Path(source).stat().st_size // 2)
+                raise KeyboardInterrupt
+            replace(source, target)
+        model, seen = watched()
+        monkeypatch.setattr('os.replace', stop_in_the_middle)
+        try: model.fit(as_keras_data(loader), epochs=2, shuffle=False, verbose=0, callbacks=[LoaderBackup(loader, tmp_path/'backup.pt', 3)])
+        except KeyboardInterrupt: assert stop
+        finally: monkeypatch.setattr('os.replace', replace)
+        return seen
+
+    expected = in_a_plain_loop()[0]
+    assert [fit(3), fit(9), fit(None)] == [expected[:3], expected[:9], expected[6:]]

@@ -206,3 +206,26 @@ def test_explore_and_preview_are_functions_whatever_was_imported(first):
     code = (f'import {first}, timmdata, timmdata.look\nfrom timmdata import explore, preview\n'
             'assert callable(explore) and preview is timmdata.preview is timmdata.look.preview and callable(preview)')
     subprocess.run([sys.executable, '-c', code], check=True)
+
+
+def test_steps_of_a_policy_follow_each_other(samples):
+    from timmdata.transforms.policy import apply_ops
+    shown = preview(ImageDataset(samples), SIZE, indexes=INDEXES, auto_augment='rand-m9-n6-p1.0', mean=0., std=1.)
+    for position, params in enumerate(shown.trace.replay.sample_params):
+        steps = shown.trace.steps(position)[-len(params.ops):]
+        before = Image.fromarray(shown.trace.steps(position)[-len(params.ops) - 1].image)
+        for op, step in zip(params.ops, steps, strict=True):
+            before = apply_ops(before, [op])
+            assert step.name == op.name and step.drawn == op.text and np.array_equal(step.image, before)
+
+
+@pytest.mark.full
+@pytest.mark.filterwarnings('error')
+@pytest.mark.parametrize('settings', [
+    dict(worker_type='ray', ray_options=dict(num_cpus=1)),
+    dict(input_size_choices=[32, 64], batch_size_choices=[4, 2], batch_choice_weights=[1, 2],
+         batch_choice_schedule='progressive', batch_schedule_epochs=2)],
+    ids=['ray', 'sizes'])
+def test_what_has_no_effect_on_pixels_is_left_out_with_its_companions(samples, settings):
+    shown = preview(ImageDataset(samples), SIZE, 2, **settings)
+    assert torch.equal(shown.images, preview(ImageDataset(samples), SIZE, 2).images) and all(f'{name}=' in shown.call for name in settings)
