@@ -1,7 +1,8 @@
 """Save pages after editing them: python tools/save.py [PAGE ...]
 
-A page is named `nbs/readers/40_tar.ipynb`, `readers/tar` or `tar`. Its notebook runs in a fresh kernel, the outputs are stored,
-and the notebook is cleaned. Then all modules are exported and README.md is written. Without a page, no notebook runs.
+A page is named `nbs/readers/40_tar.ipynb`, `readers/tar` or `tar`; `readers` names all pages of a folder. The notebook runs in a
+fresh kernel, its outputs are stored, and it is cleaned. All modules are exported, and README.md is written. Without a page, no
+notebook runs.
 """
 import os
 import sys
@@ -21,7 +22,8 @@ def find_pages(names: list[str]) -> list[Path]:
     found = {}
     for path in find_notebooks():
         page = page_name(path.relative_to(root/'nbs').as_posix()).removesuffix('.html')
-        for name in (path.relative_to(root).as_posix(), page, page.rpartition('/')[2], path.stem):
+        folder, _, last = page.rpartition('/')
+        for name in {path.relative_to(root).as_posix(), page, last, path.stem, folder}:
             found.setdefault(name, []).append(path)
     unknown = [name for name in names if name not in found]
     if unknown:

@@ -418,11 +418,11 @@ def test_bytes_are_the_batch_or_damaged(data):
 @given(said=mutate_json(json.loads(WHOLE[HEADER.size:HEADER.size + HEADER.unpack_from(WHOLE)[2]])))
 def test_a_checksum_that_is_right_does_not_make_a_batch(said):
     "What a program of the same user could write: another description, with its checksum."
-    _, _, size, num_bytes = HEADER.unpack_from(WHOLE)
+    magic, _, size, _ = HEADER.unpack_from(WHOLE)
     text = json.dumps(said).encode()
     body = text + WHOLE[HEADER.size + size:]
     check = zlib.crc32(body, zlib.crc32(f'7 {len(text)}'.encode()))
-    data = HEADER.pack(b'timmdat1', check, len(text), HEADER.size + len(body)) + body
+    data = HEADER.pack(magic, check, len(text), HEADER.size + len(body)) + body
     try: found = decode_batch('7', torch.tensor(list(data), dtype=torch.uint8))
     except DamagedBatch as error: assert 'batch 7 is damaged' in str(error)
     else: assert isinstance(found, HostBatch)
