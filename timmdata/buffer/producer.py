@@ -55,7 +55,7 @@ class Producer:
         self._batches, self._expected = iter(()), None   # `_expected`: number of the iterator's next batch
 
     def next_number(self) -> int | None:
-        "Delete batches that are not needed, and return the number of the next one to make; None if enough batches wait."
+        "Delete unneeded batches, and return the number of the next one to make, or None if enough batches wait."
         cursor, there = self.store.cursor(), self.store.numbers()
         start, stop, want = cursor.used, cursor.used + self.store.capacity, cursor.want
         for number in there:
