@@ -178,7 +178,7 @@ def skip_first_batches(
     dataloader: Any,
     num_batches: int = 0,
 ) -> Any:
-    """Return a timmdata loader unchanged, since it resumes by itself; for other loaders, skip batches as Accelerate does.
+    """Return a timmdata loader unchanged, since it resumes by itself; skip batches of other loaders as Accelerate does.
 
     Args:
         dataloader: Loader from timmdata or torch.
