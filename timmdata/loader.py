@@ -192,7 +192,7 @@ def create_loader(
         weights: Weights of the samples: 'balanced', 'sqrt-balanced' or numbers (not in timm).
         balanced_batches: Put the same number of samples of each class into every batch (not in timm).
         samples_per_epoch: Samples per epoch, all ranks together; None: all samples (not in timm).
-        num_aug_repeats: Consecutive views per sample; epoch length is a multiple of 256 (timm: distributed only).
+        num_aug_repeats: Consecutive views per sample; shortens epochs to a multiple of 256 (timm: if distributed).
 
     Pixels, in training and in evaluation:
         interpolation: Interpolation of resizing; 'random' picks bilinear or bicubic in training.
@@ -212,7 +212,7 @@ def create_loader(
         scale: Range of the crop area, as a share of the image; None: set by the mode.
         ratio: Range of the aspect ratio of the crop; None: set by the mode.
         rc_padding: Pixels of padding around the image, for train_crop_mode='rc' (not in timm).
-        padding_mode: Fill of the padding: 'constant' (black), 'edge', 'reflect', 'symmetric'; None: timm's (not in timm).
+        padding_mode: Fill: 'constant' (black), 'edge', 'reflect' or 'symmetric'; None: timm's (not in timm).
         scaled_decode: Decode large JPEGs at reduced size; None: only in training (not in timm).
 
     Augmentation, in training:
@@ -265,7 +265,7 @@ def create_loader(
         use_multi_epochs_loader: Older timm setting to keep the workers; persistent_workers does the same.
         worker_seeding: Function that seeds a stream's reader; samples have their own seeds (timm: seeds workers).
         timeout: Seconds to wait for a batch from the workers; 0: no limit (not in timm).
-        multiprocessing_context: Start method: 'fork', 'spawn' or 'forkserver'; None: the platform default (not in timm).
+        multiprocessing_context: 'fork', 'spawn' or 'forkserver'; None: the platform default (not in timm).
         ray_options: Options of the Ray actors, such as num_cpus (not in timm).
 
     Device:
@@ -521,7 +521,7 @@ _CONTAINERS = list, tuple, range, Mapping, np.ndarray, torch.Tensor
 
 
 def _check_dataset(dataset: Any, is_training: bool):
-    "Raise an error unless the dataset yields samples; does not read its files."
+    "Raise an error unless the dataset yields samples, without reading its files."
     if isinstance(dataset, (str, PathLike)):
         path = os.fspath(dataset)
         raise TypeError(f'dataset is the path {path!r}: pass ImageDataset({path!r})')
