@@ -166,7 +166,7 @@ def _run_process(
         os._exit(1)   # another producer took its place
     code = 1
     try:
-        threading.Thread(target=_end_late, args=(store,), daemon=True).start()
+        threading.Thread(target=_end_after_training, args=(store,), daemon=True).start()
         source = partial(batches_from, loader, numbering, num_epochs=num_epochs)
         Producer(store, source, low, None if num_epochs is None else numbering.first(num_epochs)).run()
         code = 0
@@ -184,7 +184,7 @@ def _end(store: BatchStore, code: int = 0):
     os._exit(code)
 
 
-def _end_late(store: BatchStore):
+def _end_after_training(store: BatchStore):
     "End this process a second after training ends, even in the middle of a batch, which may take minutes."
     while store.files.is_locked(TRAINER):
         time.sleep(0.1)

@@ -66,11 +66,11 @@ def _describe(value: Any, parts: list[bytes | memoryview], name: str = 'batch') 
                            'strings in tuples, lists and dicts: use a collate_fn that returns these, or omit buffer=')
 
 
-def _restore(said: Any, memory: torch.Tensor) -> Any:
+def _restore(description: Any, memory: torch.Tensor) -> Any:
     "Restore a value from its description; its tensors are views of `memory`."
-    if not isinstance(said, dict):
-        return said
-    (kind, content), = said.items()
+    if not isinstance(description, dict):
+        return description
+    (kind, content), = description.items()
     if kind == 'dict':
         return {_restore(key, memory): _restore(value, memory) for key, value in content}
     if kind != 'tensor':
@@ -135,9 +135,9 @@ def decode_batch(
         raise damaged
     try:
         start = _HEADER.size + text_bytes
-        said = json.loads(bytes(content[_HEADER.size:start]))
-        keys = [SampleKey(*key) for key in said['keys']]
-        return HostBatch(_restore(said['batch'], memory[start:]), keys, said['position'])
+        description = json.loads(bytes(content[_HEADER.size:start]))
+        keys = [SampleKey(*key) for key in description['keys']]
+        return HostBatch(_restore(description['batch'], memory[start:]), keys, description['position'])
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError,
             ValueError) as error:
         raise damaged from error   # the checksum is right, but the content is not a batch
