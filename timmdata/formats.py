@@ -43,7 +43,7 @@ class FormatParts(NamedTuple):
     """Hold the parts of a loader that depend on the format of its batches.
 
     Args:
-        sample_transforms: One sample transform per batch size; empty if the user's transform makes the images.
+        sample_transforms: One sample transform per input size; empty if the user's transform makes the images.
         batch_transform: Transform that finishes a batch.
         batches: Settings that divide the order into batches.
     """
