@@ -181,11 +181,11 @@ def create_loader(
         input_size: Image size in pixels: edge, (height, width) or (C, H, W) (timm: required).
         batch_size: Samples per batch (timm: required).
         is_training: True: augment, shuffle and drop an incomplete last batch.
-        class_to_idx: Class indexes that the dataset must have (not in timm).
+        class_to_idx: Classes and indexes that the dataset must have (not in timm).
 
     Order:
         seed: Seed of order, pixels and erasing; None: rank 0 draws it from generator (not in timm).
-        generator: Draws the seed if seed is None; None: torch's default (not in timm).
+        generator: Generator that draws the seed if seed is None; None: torch's default (not in timm).
         shuffle: Shuffle the samples; None: only in training (not in timm).
         sampler: Sampler that sets the order and number of samples for all ranks together (not in timm).
         distributed: Give each torch.distributed rank its share of every epoch.
@@ -203,7 +203,7 @@ def create_loader(
         tf_preprocessing: Not supported; pass transform= for TensorFlow's preprocessing (timm: supported).
 
     Crop of evaluation:
-        crop_pct: Input size divided by the size resized to before the crop; None: 0.875.
+        crop_pct: Input size divided by the size of the resized image before the crop; None: 0.875.
         crop_mode: Crop mode: 'center', 'squash' or 'border'; None: 'center'.
         crop_border_pixels: Pixels to trim from each side of the original image first.
 
@@ -228,7 +228,7 @@ def create_loader(
         solarize_prob: Probability of inverting the bright pixels, 0..1 (not in timm).
         auto_augment: Policy such as 'rand-m9-mstd0.5'; it replaces color_jitter, except for '3a'.
         num_aug_splits: Views per sample: all clean crops of a batch first, then their augmented versions.
-        views: Crops per image, instead of input_size (not in timm).
+        views: A `View` for each crop of an image, instead of input_size (not in timm).
         naflex: Make batches of patch sequences instead of fixed-size images; see `NaFlex` (not in timm).
 
     Erasing and mixing, in training:
