@@ -55,7 +55,7 @@ class FileLock:
 
     @property
     def is_held(self) -> bool:
-        "Whether this process holds the lock."
+        "Return whether this process holds the lock."
         return self._close.alive
 
     def release(self):

@@ -80,7 +80,7 @@ class Arguments:
     def is_given(self,
         name: str,
     ) -> bool:
-        """Whether an argument differs from its default; if the default is None, False and 0 do not differ.
+        """Return whether an argument differs from its default; if the default is None, False and 0 do not differ.
 
         Args:
             name: Name of an argument.
@@ -94,7 +94,7 @@ class Arguments:
 def is_off(
     value: Any,
 ) -> bool:
-    """Whether a value switches something off: False, 0 or None.
+    """Return whether a value switches something off: False, 0 or None.
 
     Args:
         value: Value of an argument.

@@ -155,7 +155,7 @@ def check_type(
 def is_list(
     values: Any,
 ) -> bool:
-    """Whether a value holds several values in order: not a text or a mapping.
+    """Return whether a value holds several values in order: not a text or a mapping.
 
     Args:
         values: Value of a setting.
@@ -318,7 +318,7 @@ _Made = TypeVar('_Made')
 def _one_type(
     annotation: Any,   # Annotation of an argument.
 ) -> Any:
-    "The type of an argument, None aside; None if there are several."
+    "Return the type of an argument, apart from None; None if there are several types."
     kinds = get_args(annotation) if isinstance(annotation, UnionType) else [annotation]
     kinds = [get_origin(kind) or kind for kind in kinds if kind is not NoneType]
     return kinds[0] if len(kinds) == 1 else None
@@ -327,7 +327,7 @@ def _one_type(
 def _type_name(
     value: Any,   # Value of an argument.
 ) -> str:
-    "Name the type of a value, with its module where it is not Python's own."
+    "Name the type of a value, with its module unless it is built in."
     kind = type(value)
     return kind.__name__ if kind.__module__ == 'builtins' else f'{kind.__module__}.{kind.__name__}'
 

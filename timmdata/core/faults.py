@@ -186,7 +186,7 @@ class BadSampleLog:
 
 # %% ../../nbs/core/30_faults.ipynb #d660230e
 def _with_advice(fault: ImageReadError, has_index: bool) -> ImageReadError:
-    "The same error, whose message ends with what to do; a stream cannot be inspected."
+    "Return the same error with advice at the end of its message; a stream cannot be inspected."
     inspect = '; `timmdata inspect FOLDER` lists all such files' if has_index else ''
     told = ImageReadError(f"{fault}. Use on_error='skip' to skip it{inspect}")
     told.cause = fault.cause
@@ -196,7 +196,7 @@ def _with_advice(fault: ImageReadError, has_index: bool) -> ImageReadError:
 def _try_to_read(
     index: int, read: Callable[[int], Any], name: Callable[[], str],
 ) -> tuple[Any, ImageReadError | None]:
-    "The sample, and None; or None, and the fault of its file, under the file's name."
+    "Return the sample and None, or None and an error that names the file."
     try:
         return read(index), None
     except (OSError, EOFError) as error:

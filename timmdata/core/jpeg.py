@@ -93,7 +93,7 @@ class JpegHeader(NamedTuple):
 
 
 def _is_too_large(height: int, width: int) -> bool:
-    "Whether Pillow would refuse an image of this size."
+    "Return whether Pillow would refuse an image of this size."
     return Image.MAX_IMAGE_PIXELS is not None and height * width > Image.MAX_IMAGE_PIXELS
 
 
@@ -604,7 +604,7 @@ class Pixels:
         return np.asarray(self.image) if fast is None else fast
 
     def _cut(self, crop: Sequence[int], factor: int) -> JpegCut | None:
-        "What is needed of the file for a crop; None: all of it."
+        "Return the part of the file that a crop needs; None: all of it."
         bottom = crop[0] + crop[2] + 4 * factor
         is_quiet = self._backend == 'simplejpeg'
         is_worth = self._header and len(self.data) > WORTH_A_LISTED_CUT

@@ -36,7 +36,7 @@ def leave_to_original(
 
 
 def _forget_processes():
-    "In a copy of this program: they are not its children."
+    "Forget the processes in a forked copy of this program, because they are not its children."
     for process in _processes:
         multiprocessing.process._children.discard(process)   # pyrefly: ignore
 
@@ -75,7 +75,7 @@ _SECONDS_TO_BEGIN = 10.
 
 
 def _begin(pipe: Any, run: Callable, args: tuple):
-    "The first line of a forked process."
+    "Report that a forked process has started, and run its function."
     pipe.send_bytes(b'begun')
     pipe.close()
     run(*args)

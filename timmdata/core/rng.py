@@ -146,7 +146,7 @@ _STEPS = 0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B
 
 
 def _multiply(a: int, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    "The higher and the lower 64 bits of products."
+    "Return the higher and the lower 64 bits of products."
     (a1, a0), (b1, b0), low = divmod(a, 2**32), (b >> 32, b & 0xFFFFFFFF), 0xFFFFFFFF
     middle = a1 * b0 + (a0 * b0 >> 32)
     return a1 * b1 + (middle >> 32) + (a0 * b1 + (middle & low) >> 32), np.uint64(a) * b

@@ -185,7 +185,7 @@ class ReaderCache(ReaderPack):
 
 @contextmanager
 def _writing_to(folder: Path) -> Iterator[None]:
-    "Name the folder of caches in an error of the system; those of images and stores have no number."
+    "Name the folder of caches in system errors; errors of images and stores have no number."
     try:
         yield
     except OSError as error:

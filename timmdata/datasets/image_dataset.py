@@ -64,7 +64,7 @@ def read_bytes(
 
 # %% ../../nbs/datasets/00_image_dataset.ipynb #cb53c17a
 class _Images:
-    "What a data set of images has, with an index or as a stream: a reader, how images are read, names and classes."
+    "Share what datasets with an index and streams have: a reader, settings for reading images, names and classes."
 
     def __init__(self, root: Any, reader: Any, split: str | None, settings: dict, faults: FaultPolicy,
                  input_img_mode: str | None, transform: Callable | None, target_transform: Callable | None,

@@ -26,14 +26,14 @@ from ..readers.file_index import load_array
 
 # %% ../../nbs/datasets/47_image_sizes.ipynb #26c00009
 def _known(base: Any) -> np.ndarray | None:
-    "The sizes that a reader's index has; of images that are turned, only the header knows."
+    "Return the sizes in the reader's index, if it has them; for rotated images, only the header has the size."
     if not gives_bytes(base) or base.exif_transpose:
         return None
     return getattr(base.reader, 'image_sizes', None)
 
 
 def _read_size(base: Any, index: int) -> tuple[int, int]:
-    "Height and width of one image; 0, 0 where the data set's rule allows that it is missing."
+    "Return height and width of one image; 0, 0 if it cannot be read and the dataset allows that."
     if not gives_bytes(base):
         sample = base[index]
         if sample is None:
@@ -53,7 +53,7 @@ def _read_size(base: Any, index: int) -> tuple[int, int]:
 
 # %% ../../nbs/datasets/47_image_sizes.ipynb #cc1cf6c3
 def _file(dataset: Dataset) -> Path | None:
-    "The file that keeps the sizes; None: a change of the images could not be seen."
+    "Return the file that keeps the sizes; None: changes of the images could not be detected."
     if not all(map(gives_bytes, base_datasets(dataset))):
         return None
     try:
@@ -64,7 +64,7 @@ def _file(dataset: Dataset) -> Path | None:
 
 
 def _kept(path: Path, num: int) -> np.ndarray:
-    "Sizes from their file, 0 where an image could not be read; all are 0 if there is no file, or it does not fit."
+    "Load the sizes, 0 for unreadable images; all are 0 if the file is missing or does not fit."
     try:
         found = load_array(path)
         if found.shape == (num, 2) and found.dtype == np.int32:

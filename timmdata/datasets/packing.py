@@ -105,7 +105,7 @@ def _reencode(data: Buffer, source: Image.Image, settings: 'PackSettings') -> En
 # %% ../../nbs/datasets/70_packing.ipynb #70a00006
 @dataclass(frozen=True)
 class PackSettings:
-    """How each image is packed, checked when created.
+    """Define how each image is packed; values are checked.
 
     Args:
         format: One of `FORMATS`.
@@ -217,7 +217,7 @@ _AHEAD = 64   # samples that a reader is told of at a time: those after the next
 
 
 def _plain(target: Any, is_labels: bool, name: str) -> Any:
-    "A target as JSON has it; of several labels, the indexes of those that a sample has."
+    "Convert a target for JSON; several labels become the indexes of those that the sample has."
     if target is None:
         return -1
     if is_labels:
@@ -293,7 +293,7 @@ _TRIED = 64   # images that are encoded to know their mean size
 
 
 class PackPlan(NamedTuple):
-    """What is packed, where and how; the same plan gives the same bytes.
+    """Define what is packed, where and how; the same plan gives the same bytes.
 
     Args:
         dataset: Dataset to pack.

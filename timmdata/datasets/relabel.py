@@ -141,7 +141,7 @@ class LabelMap:
 
 # %% ../../nbs/datasets/20_relabel.ipynb #16673dfc
 class LabelReport(NamedTuple):
-    """What a `LabelMap` does to a dataset.
+    """Describe what a `LabelMap` does to a dataset.
 
     Args:
         rows: Old name, new name or None, number of samples, or of labels.

@@ -87,7 +87,7 @@ def choose_names(
 
 # %% ../../nbs/datasets/30_voc.ipynb #70803312
 def _find_folder(root: Path, year: str) -> Path:
-    "The folder of a year, as torchvision unpacks it; the root may be that folder, or any of those around it."
+    "Find the folder of a year, as torchvision unpacks it; the root may be this folder, or any folder around it."
     name = f'VOC{year}'
     for folder in (root/'VOCdevkit'/name, root/'TrainVal'/'VOCdevkit'/name, root/name, root):
         if folder.name == name and (folder/'Annotations').is_dir():
@@ -98,7 +98,7 @@ def _find_folder(root: Path, year: str) -> Path:
 
 
 def _read_names(folder: Path, image_set: str) -> list[str]:
-    "The names of the images of a set."
+    "Read the names of the images in a set."
     path = folder/'ImageSets'/'Main'/f'{image_set}.txt'
     if path.is_file():
         return [line.split()[0] for line in path.read_text().splitlines() if line.strip()]

@@ -75,7 +75,7 @@ class Reader:
 
 # %% ../../nbs/readers/25_base.ipynb #687a0d94
 def _size(number: int, path: StrPath) -> int:
-    "The size of an open file; a pipe, a socket or a device in its place is an error."
+    "Return the size of an open file; a pipe, a socket or a device is an error."
     found = os.fstat(number)
     if stat.S_ISREG(found.st_mode):
         return found.st_size

@@ -32,7 +32,7 @@ _NUMBER = re.compile(r'\d+')
 
 
 def _number(found: re.Match) -> str:
-    "A number as text that sorts by value: how many digits it has, then the digits."
+    "Write a number as text that sorts by value: the number of digits, then the digits."
     try:
         digits = str(int(found[0]))
     except ValueError:
@@ -135,7 +135,7 @@ def _read_text_map(text: str) -> dict[str, int]:
 
 
 def _read_json_map(text: str) -> Any:
-    "A list of names, or an object of names and indexes."
+    "Read a list of names, or an object of names and indexes."
     data = json.loads(text, object_pairs_hook=_unique)
     return _unique(zip(data, range(len(data)))) if isinstance(data, list) else data
 

@@ -57,7 +57,7 @@ _PREFIXES = {'hfds': ReaderHfds, 'hfids': ReaderHfids, 'wds': ReaderWds, 'tfds':
 
 
 def _local_or_url(root: Any) -> Any:
-    "A checked URL; the path that a URL of this disk names; anything else as it is."
+    "Check a URL, or return the path of a local URL; return anything else unchanged."
     if not is_url(root):
         return expand_home(root)
     if root.lower().startswith('file:'):
@@ -66,14 +66,14 @@ def _local_or_url(root: Any) -> Any:
 
 
 def _create(kind: type, settings: dict, *args: Any, **place: Any) -> Reader | StreamReader:
-    "A reader of a class; arguments that it does not have are an error that names the call."
+    "Create a reader of a class; an unknown argument is an error that names the call."
     check_arguments('create_reader', settings, argument_names(kind))
     return kind(*args, **place, **settings)
 
 
 def _create_named(prefix: str, name: str, root: Any, split: str | None,
                   settings: dict) -> Reader | StreamReader:
-    "A reader of another library's data set."
+    "Create a reader for a dataset of another library."
     if prefix == 'wds':
         settings.pop('download', None)   # shards are read where they are
     if not split:

@@ -309,7 +309,7 @@ def keep_index(
 
 # %% ../../nbs/readers/28_file_index.ipynb #5a823d09
 def _class_names(index: FileIndex, not_classes: Collection[str]) -> list[str]:
-    "The class of each folder; '' for a folder that is no class."
+    "Return the class of each folder; '' for a folder that is not a class."
     counts = np.bincount(index.table.targets, minlength=len(index.folders))
     filled = {name for name, count in zip(index.folders, counts)
               if count and name not in not_classes}

@@ -103,7 +103,7 @@ def _look_below(root: StrPath, levels: int = 8, most: int = 20) -> list[str]:
 
 # %% ../../nbs/readers/30_folder.ipynb #c30hint
 def _hint(root: StrPath, folders: Iterable[str]) -> str:
-    "What to do about a split that is not there; `folders` lie below the root."
+    "Advise what to do about a missing split; `folders` are those below the root."
     whole = 'split=None reads the whole folder'
     nested = _nested_splits(folders)
     if not nested:
@@ -145,7 +145,7 @@ _OTHER_IMAGE_TYPES = frozenset('.avif .bmp .gif .heic .jp2 .pgm .ppm .tif .tiff 
 
 
 class _Listing(NamedTuple):
-    "What is in one folder."
+    "Hold the contents of one folder."
     # Taken before listing, so that a change while listing makes an index stale.
     stamp: tuple[int, int]
     folders: list[tuple[str, str]]   # Path, and where it leads if it is a link, else ''; sorted.

@@ -47,7 +47,7 @@ def _without_download(name: str, download: bool) -> Iterator[None]:
 
 
 def _trust(load: Callable, trust_remote_code: bool) -> dict[str, bool]:
-    "The argument with which a data set's own code may run, where the package still has it."
+    "Return the argument that allows a dataset's own code to run, if the package still has it."
     if not trust_remote_code:
         return {}
     if 'trust_remote_code' in signature(load).parameters:
@@ -95,7 +95,7 @@ _FILES = 'string', 'large_string', 'binary', 'large_binary'
 
 
 def _bytes_of(image: Mapping[str, Any]) -> bytes:
-    "The file of an image."
+    "Return the file of an image."
     if image.get('bytes'):
         return image['bytes']
     if not image.get('path'):
@@ -105,7 +105,7 @@ def _bytes_of(image: Mapping[str, Any]) -> bytes:
 
 
 def _undecoded(table: Any, key: str, name: str) -> Any:
-    "The table with images as bytes."
+    "Return the table with images as bytes."
     columns = list(table.features or table.column_names or ())
     if columns and key not in columns:
         raise ValueError(

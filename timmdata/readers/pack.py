@@ -121,7 +121,7 @@ INFO_FILE = '_info.json'
 
 
 def _info_path(root: StrPath) -> str:
-    "Where a pack describes itself; of a store: in a copy on this disk, if there is one."
+    "Return the path of the description of a pack; for a store, of its local copy, if there is one."
     if not is_url(root):
         check_inside(root, [INFO_FILE])
         return os.path.join(root, INFO_FILE)
@@ -335,7 +335,7 @@ _KEY = re.compile(r'((?:.*/)?[^./][^./]*)\.([^/]*)')
 
 
 def _groups(path: str, wanted: frozenset[str]) -> Iterator[tuple[str, dict[str, tuple[int, int]]]]:
-    "Key of each sample of a shard, and ending → offset and size."
+    "Yield the key of each sample in a shard, and extension → offset and size."
     key, group = None, {}
     for name, offset, size in list_tar(path):
         found = _KEY.fullmatch(name)
@@ -388,7 +388,7 @@ def scan_shards(
 # %% ../../nbs/readers/65_pack.ipynb #c65samplesof
 def _samples_of(path: str, fields: TargetFields, what: str,
                 input_keys: Sequence[str]) -> Iterator[tuple]:
-    "Key, offset and size of the image, its ending and the target of each sample in a shard."
+    "Yield key, offset, size, extension and target of each sample in a shard."
     archive = Archives([path])
     for key, group in _groups(path, frozenset([*input_keys, what])):
         named = {'__key__': key, **group}
@@ -414,7 +414,7 @@ def _as_targets(targets: list, fields: TargetFields) -> np.ndarray | LabelLists:
 
 # %% ../../nbs/readers/65_pack.ipynb #65a00041
 def _split_of(name: str) -> str:
-    "The split that a shard's name says; '' if it says none."
+    "Return the split in the name of a shard; '' if there is none."
     words = re.split(r'[^A-Za-z]+', name.removesuffix('.tar'))
     return next(filter(is_split_name, words), '')
 

@@ -67,7 +67,7 @@ def join_spans(
 
 # %% ../../nbs/readers/27_requests.ipynb #57000038
 class _Group:
-    "One request: spans side by side."
+    "One request for adjacent spans."
 
     def __init__(self, spans: list[Span]):
         self.spans, self.number, self.start = spans, spans[0][0], spans[0][1]
@@ -78,7 +78,7 @@ class _Group:
 
 @dataclass(eq=False)
 class _Part:
-    "A span on its way, or here."
+    "A span that was requested or has arrived."
     group: _Group
     answer: asyncio.Future
     expected: int = 0   # times that it was announced and not read yet
@@ -449,7 +449,7 @@ def keep_objects(
 
 # %% ../../nbs/readers/27_requests.ipynb #57000047
 class _ObjectFile(io.RawIOBase):
-    "A file to read, in blocks, the next ones asked for ahead."
+    "A file that is read in blocks, and requests the next blocks ahead."
     _block, _most_ahead = 1_000_000, 16   # bytes; blocks
 
     def __init__(self, ranges: Ranges):

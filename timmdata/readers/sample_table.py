@@ -14,14 +14,14 @@ import numpy as np
 
 # %% ../../nbs/readers/20_sample_table.ipynb #738c7f4b
 def _pack(paths: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
-    "All paths as bytes, one after the other, and where each ends."
+    "Join all paths as bytes, and return the end of each."
     encoded = [os.fsencode(path) for path in paths]
     lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
     return np.frombuffer(b''.join(encoded), np.uint8), np.cumsum(lengths)
 
 
 def _row(index: int, n: int) -> int:
-    "A list's index as a row number: negative ones count from the end."
+    "Convert a list index to a row number; negative ones count from the end."
     if not -n <= index < n:
         raise IndexError(f'index {index} is out of range for {n} samples')
     return index % n

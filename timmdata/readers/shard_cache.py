@@ -163,7 +163,7 @@ class _NoRoom(OSError):
 
 # %% ../../nbs/readers/29_shard_cache.ipynb #57200013
 def _copy_all(requests: queue.SimpleQueue, cache: ShardCache, ranges: Ranges):
-    "What the thread does until a None comes."
+    "Copy what is in the queue, until a None arrives."
     while (number := requests.get()) is not None:
         try:
             cache.copy(ranges, number)

@@ -43,7 +43,7 @@ def get_field(
 
 # %% ../../nbs/readers/45_target_fields.ipynb #c45itemfeatur
 def _item_feature(feature: Any) -> Any:
-    "What a list holds, for features of `datasets`; another feature is given as it is."
+    "Return the feature of the items of a list; other features are returned unchanged."
     while hasattr(feature, 'feature'):
         feature = feature.feature
     return feature
@@ -116,7 +116,7 @@ class TargetFields:
         return self._moved(list(target)) if self.is_dense else self._mapped(target)
 
     def _mapped(self, label: Any) -> Any:
-        "Index of a label, or of each in a list."
+        "Return the index of a label, or of each label in a list."
         if isinstance(label, (list, tuple)):
             return [self._mapped(item) for item in label]
         is_own = (isinstance(label, Integral) and label not in self.class_to_idx
@@ -127,7 +127,7 @@ class TargetFields:
         raise ValueError(f'class_map has no index for label {key!r}: add it')
 
     def _moved(self, values: list) -> list[float]:
-        "The values of a vector, at their new indexes."
+        "Move the values of a vector to their new indexes."
         if max(self.class_to_idx) >= len(values):
             raise ValueError(
                 f'class_map has original index {max(self.class_to_idx)}, but the length of a '

@@ -128,7 +128,7 @@ def find_shards(
 
 # %% ../../nbs/readers/60_webdataset.ipynb #82651194
 def _groups(root: str, shards: Sequence[str], shard_index: int, num_shards: int) -> Iterator[dict]:
-    "The groups of files of one share."
+    "Yield the groups of files in one share."
     by_shard = len(shards) >= num_shards
     urls = ({'url': os.path.join(root, shard)}
             for shard in (shards[shard_index::num_shards] if by_shard else shards))

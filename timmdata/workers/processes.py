@@ -69,7 +69,7 @@ class WorkerSpec:
 
 # %% ../../nbs/workers/30_processes.ipynb #e059b888
 class _Message(NamedTuple):
-    "What a worker process needs to know about a batch."
+    "Tell a worker process about a batch."
     keys: list[SampleKey]
     slot: int | None
     refused: dict[int, str]   # Index → reason not to load this sample.
