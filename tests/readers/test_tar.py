@@ -356,5 +356,5 @@ def test_an_archive_after_the_end_of_an_archive_is_told(tmp_path):
         warnings.simplefilter('error')
         assert len(list_tar(tmp_path/'a.tar')) == 1   # zeros fill up its last record, and are no archive
     (tmp_path/'both.tar').write_bytes((tmp_path/'a.tar').read_bytes() + (tmp_path/'b.tar').read_bytes())
-    with pytest.warns(UserWarning, match=r'both.tar: its last 18,944 bytes are not read: .*Put the archives into a folder'):
+    with pytest.warns(UserWarning, match=r'both.tar: .*18,944 bytes'):
         assert len(list_tar(tmp_path/'both.tar')) == 1
