@@ -1,5 +1,6 @@
 "Every odd kind of file in every mode, against Pillow; and bytes damaged at random."
 import io
+import struct
 
 import numpy as np
 import pytest
@@ -76,6 +77,28 @@ def test_16_bits_are_scaled(format, dtype, byte_order):
 def test_numbers_without_a_white_are_refused(image):
     with pytest.raises(ImageReadError, match='no fixed white'): decode_image(encoded(image, 'tiff'))
     assert decode_image(encoded(image, 'tiff'), None).mode == image.mode
+
+
+def tiff(channels: np.ndarray, photometric: int, num_extra: int) -> bytes:
+    "An uncompressed TIFF file of (height, width, channels), of which the last are declared as extra; Pillow writes four at most."
+    height, width, num = channels.shape
+    num_tags = 11 if num_extra else 10
+    after = 10 + 12 * num_tags + 4   # bits of each channel, kinds of the extra ones, pixels
+    tags = [(256, 1, width), (257, 1, height), (258, num, after), (259, 1, 1), (262, 1, photometric),
+            (273, 1, after + 2 * (num + num_extra)), (277, 1, num), (278, 1, height), (279, 1, channels.nbytes), (284, 1, 1),
+            (338, num_extra, after + 2 * num if num_extra > 2 else 0)][:num_tags]
+    entries = b''.join(struct.pack('<HHII', tag, 4 if tag in (273, 279) else 3, count, value) for tag, count, value in tags)
+    bits = struct.pack(f'<{num + num_extra}H', *[8 * channels.itemsize] * num, *[0] * num_extra)
+    return struct.pack('<2sHIH', b'II', 42, 8, num_tags) + entries + bytes(4) + bits + channels.tobytes()
+
+
+def test_channels_beyond_three_are_dropped_or_refused():
+    "RGB and others: RGB. Anything else: an error, not some of the channels."
+    values = np.random.default_rng(0).integers(0, 256, (20, 30, 5), np.uint8)
+    assert np.array_equal(numbers(decode_image(tiff(values, photometric=2, num_extra=2))), values[..., :3])
+    assert np.array_equal(numbers(decode_image(tiff(values[..., :3].astype(np.uint16) * 257, 2, 0))), values[..., :3])
+    for odd in (tiff(values, 1, 4), tiff(values.astype(np.uint16), 2, 2)):
+        with pytest.raises(ImageReadError, match='does not recognize'): decode_image(odd)
 
 
 @pytest.mark.parametrize('orientation', range(1, 9))

@@ -9,12 +9,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image, features
 from timm.data.readers.reader_image_folder import ReaderImageFolder as TimmReaderImageFolder
 from torchvision.datasets import ImageFolder
+from torchvision.datasets.folder import IMG_EXTENSIONS as torchvision_extensions
 
 import timmdata.readers.folder as readers
 from timmdata.core.faults import ImageReadError
 from timmdata.datasets.image_dataset import ImageDataset
+from timmdata.loader import create_loader
 from timmdata.readers import extensions as img_extensions
 from timmdata.readers.base import NoSplitError
 from timmdata.readers.class_map import load_class_map, natural_key
@@ -149,11 +152,29 @@ def test_names_that_are_no_text(tmp_path, index_file):
 def test_extensions_in_any_case(tree):
     root = tree('a/1.JPG', 'a/2.Jpeg', 'a/3.pNg', 'a/4.txt', 'a/jpg', 'a/.jpg', 'a/5.jpg.bak', 'a/6.tar.jpg')
     assert ReaderImageFolder(root).filenames(basename=True) == ['1.JPG', '2.Jpeg', '3.pNg', '6.tar.jpg']
-    root = tree('b/1.WebP', 'b/2.jpg')
+    root = tree('b/1.HEIC', 'b/2.jpg')
     with warnings.catch_warnings():
         warnings.simplefilter('error')   # what the user chose needs no warning
-        assert ReaderImageFolder(root, extensions='.webp').filenames() == ['b/1.WebP']
-    with pytest.warns(UserWarning, match=r'1 \.webp'): ReaderImageFolder(root)
+        assert ReaderImageFolder(root, extensions='.heic').filenames() == ['b/1.HEIC']
+    with pytest.warns(UserWarning, match=r'1 \.heic'): ReaderImageFolder(root)
+
+
+def test_types_are_those_of_torchvision_and_two_more(tmp_path):
+    "A file of each type is found, as by `ImageFolder`, and its pixels are Pillow's."
+    image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (40, 50, 3), np.uint8))
+    types = (*torchvision_extensions, '.gif', *['.avif'] * features.check('avif'))
+    for number, extension in enumerate(types):
+        folder = tmp_path/str(number % 3)
+        folder.mkdir(exist_ok=True)
+        image.convert('L' if extension == '.pgm' else 'RGB').save(folder/f'photo{extension.upper()}')
+    dataset, others = ImageDataset(tmp_path), ImageFolder(tmp_path)
+    kept = [os.path.relpath(path, tmp_path) for path, _ in others.samples]
+    assert sorted(name for name in dataset.filenames() if not name.endswith(('.GIF', '.AVIF'))) == sorted(kept)
+    assert len(dataset) == len(types) and dataset.class_to_idx == others.class_to_idx
+    for name, (found, target) in zip(dataset.filenames(), dataset, strict=True):
+        with Image.open(tmp_path/name) as file: expected = file.convert('RGB')
+        assert found.tobytes() == expected.tobytes() and target == int(name[0])
+    assert len(list(create_loader(dataset, 32, 4, num_workers=0, device='cpu'))) == -(-len(types) // 4)
 
 
 @pytest.fixture
@@ -164,11 +185,12 @@ def extensions_put_back():
 
 
 def test_extensions_can_be_changed_for_all(tree, extensions_put_back):
-    root = tree('a/1.jpg', 'a/2.webp')
-    img_extensions.add_img_extensions('.WEBP')
-    assert len(ReaderImageFolder(root)) == 2 and img_extensions.is_img_extension('.webp')
-    img_extensions.del_img_extensions(('.webp', '.png'))
+    root = tree('a/1.jpg', 'a/2.webp', 'a/3.heic')
+    img_extensions.add_img_extensions('.HEIC')
+    assert len(ReaderImageFolder(root)) == 3 and img_extensions.is_img_extension('.heic')
+    img_extensions.set_img_extensions(('.png', '.jpg', '.jpeg'))   # timm's
     with pytest.warns(UserWarning, match='1 .webp'): assert len(ReaderImageFolder(root)) == 1
+    img_extensions.del_img_extensions('.png')
     assert img_extensions.get_img_extensions() == ('.jpg', '.jpeg')
     assert img_extensions.get_img_extensions(as_set=True) == {'.jpg', '.jpeg'}
     with pytest.raises(ValueError): img_extensions.del_img_extensions(('.jpg', '.jpeg'))

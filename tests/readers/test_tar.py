@@ -131,12 +131,12 @@ def test_links_and_other_types_are_told(tmp_path):
     (tmp_path/'a/1.jpg').write_bytes(b'one')
     os.link(tmp_path/'a/1.jpg', tmp_path/'a/2.jpg')
     os.symlink('1.jpg', tmp_path/'a/3.jpg')
-    (tmp_path/'a/4.webp').write_bytes(b'four')
+    (tmp_path/'a/4.heic').write_bytes(b'four')
     with tarfile.open(tmp_path/'a.tar', 'w') as tar: tar.add(tmp_path/'a', 'a')
     with pytest.warns(UserWarning, match='2 links'): reader = ReaderImageTar(tmp_path/'a.tar')
     assert len(reader) == 1
     with pytest.warns(UserWarning, match='2 links'):
-        assert len(ReaderImageTar(tmp_path/'a.tar', extensions=('.jpg', '.webp'))) == 2
+        assert len(ReaderImageTar(tmp_path/'a.tar', extensions=('.jpg', '.heic'))) == 2
 
 
 def test_same_names_in_two_tars_have_an_order(tmp_path, monkeypatch):

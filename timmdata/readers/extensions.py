@@ -8,10 +8,14 @@ __all__ = ['Extensions', 'IMG_EXTENSIONS', 'get_img_extensions', 'set_img_extens
 
 # %% ../../nbs/readers/00_extensions.ipynb #6f947de0
 from collections.abc import Iterable
+from importlib.util import find_spec
 
 # %% ../../nbs/readers/00_extensions.ipynb #36f54a4e
-Extensions = Iterable[str] | str   # Such as ('.jpg', '.webp'), or '.jpg;.webp'.
-IMG_EXTENSIONS = ('.png', '.jpg', '.jpeg')   # timm 1.0.31, timm/data/readers/img_extensions.py
+Extensions = Iterable[str] | str   # such as ('.jpg', '.webp'), or '.jpg;.webp'
+# torchvision 0.29, torchvision/datasets/folder.py, and two more
+IMG_EXTENSIONS = (
+    '.jpg', '.jpeg', '.png', '.ppm', '.bmp', '.pgm', '.tif', '.tiff', '.webp', '.gif',
+    *['.avif'] * (find_spec('PIL._avif') is not None))
 
 
 def get_img_extensions(
