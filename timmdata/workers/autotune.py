@@ -8,6 +8,7 @@ __all__ = ['choose_workers', 'LockShare', 'measure_lock', 'resolve_workers']
 # %% ../../nbs/workers/40_autotune.ipynb #639b26a9
 import math
 import multiprocessing
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -22,14 +23,20 @@ from ..samplers.epoch import SampleKey
 from .settings import WorkerSettings
 
 # %% ../../nbs/workers/40_autotune.ipynb #b11bcafb
-def _can_fork(context: str | BaseContext | None) -> bool:
-    "Return whether worker processes can be forked here; does not set the start method as a side effect."
+_MOST_THREADS = 8   # threads that share a lock, at most; also used if nothing was measured
+
+
+def _has_gil() -> bool:
+    "Return whether threads take turns to run Python code; not in free-threaded Python (3.14t)."
+    return getattr(sys, '_is_gil_enabled', lambda: True)()
+
+
+def _start_method(context: str | BaseContext | None) -> str:
+    "Return how processes start here; does not set the start method as a side effect."
     if isinstance(context, str):
-        method = context
-    else:
-        method = (context or multiprocessing).get_start_method(allow_none=True)
-    is_fork = (method or multiprocessing.get_all_start_methods()[0]) == 'fork'
-    return is_fork and not multiprocessing.current_process().daemon
+        return context
+    method = (context or multiprocessing).get_start_method(allow_none=True)
+    return method or multiprocessing.get_all_start_methods()[0]
 
 # %% ../../nbs/workers/40_autotune.ipynb #9681fb54
 def choose_workers(
@@ -51,7 +58,12 @@ def choose_workers(
         kind, why = 'processes', 'to run your code'
     elif settings.num_workers == 1:
         kind, why = 'threads', 'no other thread needs the GIL'
-    elif builder.is_remote or not _can_fork(settings.multiprocessing_context):
+    elif not _has_gil():
+        kind, why = 'threads', 'there is no GIL'
+    elif multiprocessing.current_process().daemon:
+        kind, why = 'threads', 'a daemonic process cannot start processes'
+    elif builder.is_remote or (settings.num_workers <= _MOST_THREADS
+                               and _start_method(settings.multiprocessing_context) != 'fork'):
         kind, why = 'threads', 'processes would not be forked'
     else:
         kind, why = 'processes', 'each has its own GIL'
@@ -61,7 +73,6 @@ def choose_workers(
 _WITHOUT_LOCK = 'read', 'decode', 'resize'   # stages that hold Python's lock only for a moment
 # An image keeps the lock from other threads this many times as long as it holds it: benchmarks/many_cores.py
 _HAND_OVER = 3.5
-_MOST_THREADS = 8   # threads that share a lock, at most; also used if nothing was measured
 _FEW = 8   # up to this many processes are fastest with one thread each
 
 
@@ -161,7 +172,7 @@ def resolve_workers(
         and settings.worker_init_fn is None)
     is_grouped = (   # into fewer processes of several threads
         chosen.worker_type == 'processes' and is_free and num > _FEW and builder.is_thread_safe)
-    is_limited = chosen.worker_type == 'threads' and not is_given and num > 1
+    is_limited = chosen.worker_type == 'threads' and not is_given and num > 1 and _has_gil()
     if not (is_grouped or is_limited):
         return chosen
     share = measure_lock(builder, keys) if keys else None

@@ -24,7 +24,7 @@ from typing import NamedTuple
 import torch
 from torch.utils.data._utils import worker as torch_worker
 
-from ..core.processes import reset_process, start_process
+from ..core.processes import GUARD, reset_process, start_process
 from ..pipeline.fetch import BatchBuilder
 from ..samplers.epoch import SampleKey
 from .base import InlinePool, Task
@@ -185,8 +185,8 @@ def _serve(pipe: connection.Connection, spec: WorkerSpec, number: int):
 _CAUSES = {   # exit code → probable cause
     -9: ', killed, possibly out of memory', -11: ', a crash in native code'}
 _SPAWN_ADVICE = (
-    ': spawned workers need an importable dataset and importable functions, and a script with '
-    "if __name__ == '__main__'")
+    ': workers that are not forked import the script and the dataset. Define what they need in a module, and put '
+    f"what the script runs {GUARD}")
 
 
 def _send(pipe: connection.Connection, outbox: queue.SimpleQueue):
