@@ -1,5 +1,6 @@
 "What the tests share: the sample photographs, made once a session, and the data beside the checkout where it is at hand."
 import gc
+import multiprocessing
 import os
 import shutil
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 IS_FULL = bool(os.environ.get('TIMMDATA_FULL'))   # in .ci/run
+START_METHOD = os.environ.get('TIMMDATA_START_METHOD')   # of processes; None: Python's own default
 
 
 def is_whole(config) -> bool:
@@ -32,6 +34,7 @@ def pytest_cmdline_main(config):
 
 def pytest_configure(config):
     "Processes that run side by side do not see each other's buffers and temporary files."
+    if START_METHOD: multiprocessing.set_start_method(START_METHOD)
     if 'PYTEST_XDIST_WORKER' in os.environ:
         import tempfile
         os.environ['TMPDIR'] = tempfile.tempdir = tempfile.mkdtemp(prefix='timmdata-tests-')

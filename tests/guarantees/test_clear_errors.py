@@ -69,13 +69,14 @@ def test_files_of_another_split_are_not_warned_of(folder, tmp_path):
     for split in ('train', 'val'):
         (root/split/'a').mkdir(parents=True)
         Image.new('RGB', (8, 8)).save(root/split/'a'/'1.jpg')
-    Image.new('L', (8, 8)).save(root/'train'/'a'/'x.gif')
+    Image.new('L', (8, 8)).save(root/'train'/'a'/'x.png')
+    (root/'train'/'a'/'x.png').rename(root/'train'/'a'/'x.heic')
     index_file = tmp_path/'index.npz'
     for _ in range(2):   # a scan, then its index file
         with warnings.catch_warnings():
             warnings.simplefilter('error')
             assert len(ImageDataset(root, split='val', index_file=index_file)) == 1
-        with pytest.warns(UserWarning, match='not read: 1 .gif'): ImageDataset(root, split='train', index_file=index_file)
+        with pytest.warns(UserWarning, match='not read: 1 .heic'): ImageDataset(root, split='train', index_file=index_file)
 
 
 def test_a_list_of_samples_is_a_dataset_and_is_not_read_before_the_first_batch():

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 import torch
-from loader_parts import Coded, program
+from loader_parts import Coded, is_server, program
 
 from timmdata import BatchBuffer
 from timmdata.loaders.batch_loader import BatchLoader, BatchSettings
@@ -112,8 +112,9 @@ def training(folder: Path, stop: int) -> str:
 def kill_children(run) -> int:
     "Kill a program's producer, which may be ending by itself; how many were killed."
     killed = 0
-    for child in run.process.children():
+    for child in run.process.children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
+            if is_server(child): continue
             child.kill()
             killed += 1
     return killed

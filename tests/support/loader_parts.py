@@ -2,6 +2,7 @@
 import atexit
 import gc
 import json
+import multiprocessing
 import os
 import random
 import shutil
@@ -14,6 +15,7 @@ import time
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from textwrap import indent
 
 import numpy as np
 import psutil
@@ -180,8 +182,15 @@ def run_rank(rank: int, init_file: str, out: str, cases: list):
 
 def children() -> list:
     "Live child processes, without those that serve all: Python's resource tracker and fork server, `program`'s, a browser."
-    servers = ('resource_tracker', 'forkserver', 'import loader_parts', 'chrom', 'playwright')
-    return [p for p in psutil.Process().children(recursive=True) if is_alive(p) and not any(word in command(p) for word in servers)]
+    servers = ('import loader_parts', 'chrom', 'playwright')
+    return [p for p in psutil.Process().children(recursive=True)
+            if is_alive(p) and not is_server(p) and not any(word in command(p) for word in servers)]
+
+
+def is_server(process: psutil.Process) -> bool:
+    "Whether it is Python's resource tracker or fork server; what this forks has the same name."
+    name = command(process)
+    return 'resource_tracker' in name or ('forkserver' in name and 'forkserver' not in command(process.parent()))
 
 
 def command(process: psutil.Process) -> str:
@@ -240,6 +249,7 @@ def _serve_programs():
     import torch
     torch.set_num_threads(1)
     import timmdata.loader  # noqa: F401
+    if method := os.environ.get('TIMMDATA_START_METHOD'): multiprocessing.set_start_method(method)
     print('ready', flush=True)
     for line in sys.stdin:
         folder, pid = Path(line.strip()), os.fork()
@@ -275,11 +285,13 @@ def _server() -> subprocess.Popen:
 
 
 def program(code: str, first: str = '') -> Program:
-    "Start a program in a session of its own; all names of this module are imported, after what comes first."
+    """Start a program in a session of its own; all names of this module are imported, after what comes first. Processes that import
+    it, instead of being forked, do not run the code."""
     server, folder = _server(), Path(tempfile.mkdtemp(prefix='timmdata-program-'))
     atexit.register(shutil.rmtree, folder, True)
     imports = [f'from {module} import *' for module in ('loader_parts', 'timmdata')]
-    (folder/'program.py').write_text('\n'.join([first, *imports, code]))
+    guarded = f"if __name__ == '__main__':\n{indent(code, '    ')}"
+    (folder/'program.py').write_text('\n'.join([first, *imports, guarded]))
     server.stdin.write(f'{folder}\n')
     server.stdin.flush()
     return Program(folder, int(server.stdout.readline()))

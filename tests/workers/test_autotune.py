@@ -1,6 +1,7 @@
 "Which kind of workers is chosen, and what threads refuse."
 import multiprocessing
 import os
+import sys
 import time
 
 import pytest
@@ -60,8 +61,19 @@ def test_auto_takes_processes_where_they_fork_and_there_are_several(samples):
 
 
 @pytest.mark.parametrize('context', ['spawn', 'forkserver', multiprocessing.get_context('spawn')], ids=['spawn', 'forkserver', 'a context'])
-def test_auto_takes_threads_where_processes_do_not_fork(samples, context):
-    assert kind_of(ImageDataset(samples), 2, context) == kind_of(ImageDataset(samples), 9, context) == 'threads'
+def test_auto_takes_up_to_eight_threads_where_processes_do_not_fork(samples, context):
+    own = ImageDataset(samples)
+    assert kind_of(own, 2, context) == kind_of(own, 8, context) == 'threads'
+    assert kind_of(own, 9, context) == 'processes'   # each with its own GIL
+
+
+def test_auto_takes_threads_where_python_has_no_lock(samples, monkeypatch):
+    monkeypatch.setattr(sys, '_is_gil_enabled', lambda: False, raising=False)
+    assert kind_of(ImageDataset(samples), 9, 'spawn') == kind_of(ImageDataset(samples), 2) == 'threads'
+    assert kind_of(Coded(8), 2) == 'processes'
+    monkeypatch.setattr(autotune, 'available_cores', lambda: 64)
+    builder = create_loader(ImageDataset(samples), 8, 4, use_prefetcher=False).builder
+    assert resolve_workers(builder, WorkerSettings('auto'), SAMPLES).num_workers == 63
 
 
 def test_auto_asks_for_the_platforms_way_without_deciding_it(samples, monkeypatch):

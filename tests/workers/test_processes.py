@@ -150,7 +150,7 @@ def test_nobody_waits_for_a_worker_that_takes_nothing_in(state):
 def test_slots_come_back(dataset):
     "Of tasks that are taken, cancelled before or after they are made, and kept for a while."
     builder = training(dataset, use_prefetcher=False, device=None, **INLINE).builder
-    pool = ProcessPool(builder, WorkerSettings(2, 'processes'), builder.batch_bytes(BATCH))
+    pool = ProcessPool(builder, WorkerSettings(2, 'processes', multiprocessing_context='fork'), builder.batch_bytes(BATCH))   # with LARGE
     plan = [[SampleKey(BATCH * k + i, 0) for i in range(BATCH)] for k in range(5)]
     all_free = pool.slots.num_free
     assert all_free == 7   # 2 workers, 2 batches ahead of each, 3 more

@@ -33,6 +33,7 @@ from .store import PRODUCER, SETUP, TRAINER, BatchStore, DamagedBatch, check_unu
 from ..core.checks import check_choice, check_whole, checks_names, parse_size
 from ..core.memory_pool import end_with
 from ..core.paths import StrPath, expand_home
+from ..core.processes import GUARD
 from ..loaders.base import HostLoader
 from ..loaders.batch_loader import BatchLoader
 from ..loaders.checkpoint import check_form
@@ -168,6 +169,10 @@ f'the producer process died {deaths} times while making batch {number} (killed, 
         if last is not None and last.process.is_alive():
             return False
         self._producer = None
+        if last is not None and last.process.exitcode == 1:
+            raise BatchBufferError(
+                'the producer process ended with an error, which is printed above; if processes are not '
+                f'forked, put what the script runs {GUARD}')
         if not self.store.files.is_locked(PRODUCER):
             self.store.check()
             self.store.cursor()   # raises if the cursor is damaged, which would end the producer

@@ -266,7 +266,7 @@ class _Process(SupervisedWorker):
         self.process.join(5)
         code = self.process.exitcode or 0
         self.loss = f'worker process {self.number} died (exit code {code}{_CAUSES.get(code, "")})'
-        if self.is_ready or code < 0:
+        if self.is_ready or code < 0 or code == 255:   # 255: unknown, because Python's fork server has died
             return self.supervisor.replace(self)
         advice = '' if self.supervisor.context.get_start_method() == 'fork' else _SPAWN_ADVICE
         self.supervisor.stop(f'{self.loss} before it was ready{advice}')

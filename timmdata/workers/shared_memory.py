@@ -206,6 +206,10 @@ class SlotPool:
         # Slot → reference that dies when the consumer drops the last tensor in it
         self._lent: dict[int, weakref.ref] = {}
 
+    def __getstate__(self) -> dict[str, Any]:
+        "Pickle what a worker needs; who holds which slot is only known here."
+        return {'memory': self.memory, 'slot_bytes': self.slot_bytes}
+
     def pin(self):
         "Page-lock all slots for a CUDA device; call this before lending the first slot."
         self.memory.pin()
