@@ -192,7 +192,7 @@ def test_exit_in_a_sample_reaches_the_consumer(settings):
     expected = pytest.raises(RuntimeError, match=died) if settings is PROCESSES else pytest.raises(SystemExit, match='3')
     with expected, warnings.catch_warnings():
         warnings.simplefilter('ignore', RuntimeWarning)   # of the first one's death
-        list(create_loader(Exiting(24), 8, 4, timeout=10, **settings))
+        list(create_loader(Exiting(24), 8, 4, timeout=60, **settings))
 
 
 def test_batch_that_cannot_be_sent_is_an_error():
@@ -215,7 +215,7 @@ class Oddly(Coded):
 
 def test_error_that_cannot_be_sent_is_told_in_words():
     with pytest.raises(RuntimeError, match='Odd: a strange fault'):
-        list(create_loader(Oddly(8), 8, 4, timeout=10, **PROCESSES))
+        list(create_loader(Oddly(8), 8, 4, timeout=60, **PROCESSES))
 
 
 class SlowStream(Stream):

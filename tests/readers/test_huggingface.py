@@ -10,7 +10,8 @@ from loader_targets import collect_targets
 
 from timmdata import LabelMap, create_loader, relabel
 from timmdata.datasets.factory import create_dataset
-from timmdata.datasets.image_dataset import ImageDataset
+from timmdata.datasets.image_dataset import ImageDataset, IterableImageDataset
+from timmdata.readers.huggingface import ReaderHfids
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.filterwarnings('ignore:This DataLoader will create')]
 NUM, SHARDS = 40, 4
@@ -102,6 +103,19 @@ def test_stream_gives_each_sample_once(hf, photos, num_workers, download):
     dataset = create_dataset(f'hfids/{name}', kept, 'val', num_samples=NUM, download=download)
     loader = create_loader(dataset, 16, 7, num_workers=num_workers, persistent_workers=False, device='cpu')
     assert Counter(collect_targets(loader)) == Counter(target for _, target, _ in photos) and len(dataset) == NUM
+
+
+@quick(1, 'num_workers', [2, 1])
+def test_each_worker_of_each_rank_has_files_of_its_own(hf, num_workers):
+    "Also where `shuffle` of the package reports fewer shards than files (datasets#8669)."
+    targets = []
+    for rank in range(2):
+        reader = ReaderHfids(hf[1].to_iterable_dataset(num_shards=SHARDS), is_training=True, batch_size=5, num_samples=NUM)
+        reader.world = rank, 2
+        loader = create_loader(IterableImageDataset(None, reader=reader), 16, 5, is_training=True, num_workers=num_workers, device='cpu')
+        targets.append(collect_targets(loader))
+    assert [len(share) for share in targets] == [NUM // 2] * 2
+    assert Counter(targets[0] + targets[1]) == Counter(hf[1]['label'])
 
 
 def test_stream_is_timms(hf):

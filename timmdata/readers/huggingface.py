@@ -300,12 +300,13 @@ class ReaderHfids(StreamReader):
         rank, world = self.world
         stream = self._stream
         if self.is_training:
-            # datasets 5.2 can mix several files in the buffer, and then waits for 5 s at the end of each pass
+            # with more, datasets 5.0 leaves workers and ranks without files, and 5.2 waits for 5 s at the end of each pass
             several = 'max_buffer_input_shards' in signature(stream.shuffle).parameters
             one = {'max_buffer_input_shards': 1} if several else {}
             stream = stream.shuffle(seed=seed % 2**32, buffer_size=self.shuffle_size, **one)
         if world > 1:
-            stream = _datasets().distributed.split_dataset_by_node(stream, rank, world)
+            from datasets.distributed import split_dataset_by_node
+            stream = split_dataset_by_node(stream, rank, world)
         if self.is_training and stream.num_shards < self.num_workers:
             raise ValueError(
                 f'{self.name} has fewer files ({stream.num_shards}) than workers '
