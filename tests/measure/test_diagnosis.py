@@ -6,8 +6,10 @@ import time
 import pytest
 import torch
 from loader_parts import SlowTransform
+from PIL import Image
 
 from timmdata.cli import main
+from timmdata.core.cores import available_cores
 from timmdata.datasets.image_dataset import ImageDataset
 from timmdata.loader import create_loader
 from timmdata.look.paste import loader_call
@@ -128,3 +130,13 @@ def test_training_that_waits_is_told_how_many_cores_it_takes(samples):
     found = diagnose(ImageDataset(samples), 32, 8, 16, rounds=1, step_ms=0.8, with_changes=False, device='cpu', num_workers=0)
     cpu_ms, cores = map(float, re.search(r'at ([\d.]+) ms of CPU time .*; training needs 10,000 \(cores: (\d+)\)', found.notes[1]).groups())
     assert abs(cores - 10 * cpu_ms) <= 1.1
+
+
+def test_the_share_of_the_decode_limit_is_that_of_its_own_numbers(samples):
+    found = diagnose(ImageDataset(samples), 32, 8, 16, rounds=1, with_changes=False, device='cpu', num_workers=0)
+    share, limit = re.search(r'the loader reaches (\d+)% of the decode limit, ([\d,]+) images/s', found.notes[-1]).groups()
+    decode, = (stage.wall_ms for stage in found.stages if stage.name == 'decode')
+    assert abs(int(limit.replace(',', '')) - available_cores() * 1000 / decode) <= 1
+    assert abs(int(share) / 100 - found.left_out[0].images_per_s * decode / 1000 / available_cores()) <= 0.006
+    own = diagnose([(Image.new('RGB', (8, 8)), 0)] * 8, 8, 4, 8, rounds=1, with_changes=False, device='cpu', num_workers=0)
+    assert not [note for note in own.notes if 'decode limit' in note]   # nothing is decoded

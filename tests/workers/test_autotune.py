@@ -124,14 +124,6 @@ def test_auto_puts_many_processes_together_where_the_lock_allows_it(samples, mon
     assert resolve_workers(yours, WorkerSettings(32), SAMPLES).describe() == '32 processes: to run your code'
 
 
-@pytest.mark.parametrize('share, number', [((2.6, 0.2), 8), ((2.6, 1.), 3), ((3., 2.), 2), ((3., 0.01), 8), (None, 8)])
-def test_auto_has_threads_until_their_lock_is_never_free(samples, monkeypatch, share, number):
-    monkeypatch.setattr(autotune, 'available_cores', lambda: 32)
-    monkeypatch.setattr(autotune, 'measure_lock', lambda builder, keys: share and LockShare(*share))
-    builder = create_loader(ImageDataset(samples), 8, 4, use_prefetcher=False).builder
-    assert resolve_workers(builder, WorkerSettings('auto', 'threads'), SAMPLES).num_workers == number
-
-
 def test_the_trial_measures_and_disturbs_nothing(samples, tmp_path):
     slow = ImageDataset(samples)
     slow.reader = Slow(slow.reader)

@@ -33,7 +33,6 @@ from .store import PRODUCER, SETUP, TRAINER, BatchStore, DamagedBatch, check_unu
 from ..core.checks import check_choice, check_whole, checks_names, parse_size
 from ..core.memory_pool import end_with
 from ..core.paths import StrPath, expand_home
-from ..core.processes import GUARD
 from ..loaders.base import HostLoader
 from ..loaders.batch_loader import BatchLoader
 from ..loaders.checkpoint import check_form
@@ -165,20 +164,20 @@ f'the producer process died {deaths} times while making batch {number} (killed, 
 
     def _ensure_producer(self) -> bool:   # Whether the last producer died.
         "Start a producer if none is running."
-        last = self._producer
-        if last is not None and last.process.is_alive():
+        code = 0 if self._producer is None else self._producer.process.exitcode
+        if code is None:
             return False
         self._producer = None
-        if last is not None and last.process.exitcode == 1:
-            raise BatchBufferError(
-                'the producer process ended with an error, which is printed above; if processes are not '
-                f'forked, put what the script runs {GUARD}')
         if not self.store.files.is_locked(PRODUCER):
             self.store.check()
             self.store.cursor()   # raises if the cursor is damaged, which would end the producer
+            if code == 1:
+                raise BatchBufferError(
+                    'the producer process ended with an error, which is printed above; if processes are not '
+                    "forked, put what the script runs under if __name__ == '__main__':")
             self.store.clean()
             self._producer = self._start_producer()
-        return last is not None and last.process.exitcode != 0
+        return code != 0
 
     def close(self):
         "End the producer if this reader started it, and release the lock; the cursor stays."
@@ -187,7 +186,7 @@ f'the producer process died {deaths} times while making batch {number} (killed, 
         if self._producer is not None:
             self._producer.close()
         self._executor.shutdown(wait=False, cancel_futures=True)
-        self._lock, self._producer, self._ahead = None, None, None
+        self._lock = self._producer = self._ahead = None
 
 # %% ../../nbs/buffer/50_buffer.ipynb #70516d70
 @checks_names

@@ -44,11 +44,11 @@ def _convert(image: Image.Image, mode: str | None, exif_transpose: bool, backgro
     image.load()
     if exif_transpose:
         image = ImageOps.exif_transpose(image)
-    if background is not None:
+    if background:
         image = _flatten(image, background)
     if not mode or image.mode == mode:
         return image
-    if image.mode in ('I', 'F') or image.mode.startswith('I;16'):
+    if image.mode[0] in 'IF':   # I;16 and its byte orders, or 32 bits
         image = _scale_16_bit(image)
     if image.mode == 'P' and 'transparency' in image.info and mode != 'RGBA':
         image = image.convert('RGBA')   # Pillow asks for this step

@@ -79,8 +79,6 @@ def _changes(host: BatchLoader, settings: Mapping[str, Any],
         found.append(dict(worker_type='threads'))
     # for evaluation, pixels stay exact
     is_random = bool(settings.get('is_training')) and not settings.get('no_aug')
-    if is_random:
-        found.append(dict(color_jitter=None, re_prob=0.))
     transforms = builder.sample_loader.sample_transforms
     if not transforms or not all(map(gives_bytes, base_datasets(builder.dataset))):
         return found   # this dataset does not decode files
@@ -148,7 +146,6 @@ NO_PSUTIL = 'psutil is not installed, so the number of busy cores is unknown: pi
 CHANGES = {   # first argument of a change → what to know before it is made
     'num_workers': 'each worker uses memory; more workers than cores only help if they spend time waiting',
     'worker_type': 'same batches; processes use more memory and start more slowly, threads share the GIL',
-    'color_jitter': 'the network sees different images, so this affects accuracy as well as speed',
     'backend': 'pixels may differ by one gray level, rarely by two',
     'scaled_decode': 'large images are decoded at a smaller size: pixels differ slightly; for training only'}
 
@@ -268,7 +265,7 @@ def diagnose(
 
     sample, size = spread(dataset, num_images), min(batch_size, num_images)
     host = host_loader(make())
-    workers = _resolve(host, settings)
+    workers = resolve_workers(host.builder, host.workers, list(islice(host.sampler.keys(0), 8)))
     settings['num_workers'] = workers.num_workers   # the same for all
     if workers.threads_per_worker > 1:
         settings['threads_per_worker'] = workers.threads_per_worker
@@ -298,6 +295,12 @@ def diagnose(
         notes.append(NO_PSUTIL)
     if resolve_backend() != 'simplejpeg':
         notes.append(NO_SIMPLEJPEG)
+    for stage in stages:
+        if stage.name == 'decode' and all(map(gives_bytes, base_datasets(dataset))):
+            limit = available_cores() * 1000 / stage.wall_ms
+            notes.append(
+                f'the loader reaches {trials[0].images_per_s / limit:.0%} of the decode limit, {limit:,.0f} images/s: '
+                'cores × what one thread decodes')
     shown = dict(
         samples=len(dataset), input_size=input_size, batch_size=size, step_ms=step_ms, **settings)
     calls = {
@@ -310,14 +313,6 @@ def diagnose(
 # %% ../../nbs/measure/20_diagnosis.ipynb #c2b90c37
 _PASSES = 20   # about ten loaders, for two rounds
 _OF_DEVICE = 'normalize', 'augment'
-
-
-def _resolve(host: BatchLoader, settings: Mapping[str, Any]) -> WorkerSettings:
-    "Return the workers that these settings mean on this machine."
-    names = [
-        name for name in ('num_workers', 'worker_type', 'threads_per_worker') if name in settings]
-    asked = WorkerSettings(**{name: settings[name] for name in names})
-    return resolve_workers(host.builder, asked, list(islice(host.sampler.keys(0), 8)))
 
 
 def _try(loaders: Mapping[str, Iterable], step_ms: float, rounds: int, seconds: float,

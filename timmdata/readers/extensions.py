@@ -53,9 +53,8 @@ def check_extensions(
         lower-case, each once
     """
     given = extensions.split(';') if isinstance(extensions, str) else list(extensions)
-    bad = [one for one in given
-           if not isinstance(one, str) or len(one) < 2 or not one.startswith('.')]
-    if bad or not given:
+    if not given or any(
+            not isinstance(one, str) or len(one) < 2 or one[0] != '.' for one in given):
         raise ValueError(f'extensions must be one or more strings such as .jpg, got {given!r}')
     return tuple(dict.fromkeys(e.lower() for e in given))
 

@@ -412,10 +412,8 @@ def label_samples(
         if lost:
             why.append(f'none of the folders is in the class map ({listed(class_to_idx, 5)})')
         raise ValueError('; '.join(why))
-    told = {what: count
-            for what, count in left_out.items()
-            if extensions is None or what == LINKS}
-    _warn_left_out(where, told, lost)
+    _warn_left_out(where, {what: count for what, count in left_out.items()
+                           if extensions is None or what == LINKS}, lost)
     filled = np.bincount(index.table.targets[rows], minlength=len(names)) > 0
     _warn_nested(where, {folder: name
                          for folder, name, here in zip(index.folders, names, filled)

@@ -24,7 +24,7 @@ from .store import is_url, list_names, list_objects
 from .base import SPLIT_NAMES, NoSplitError, ReaderFiles, choose_split, is_split_name
 from .base import is_whole, split_group
 from .class_map import ClassMap, natural_key
-from .extensions import Extensions, check_extensions, get_img_extensions, is_img_extension
+from .extensions import Extensions, check_extensions, get_img_extensions
 from .file_index import FileIndex, keep_index, label_samples, stamp
 from .sample_table import SampleTable
 
@@ -141,7 +141,7 @@ def resolve_split(
     return choose_split(splits, split, root, _hint(root, below), folders[:10])
 
 # %% ../../nbs/readers/30_folder.ipynb #4151ed8d
-_OTHER_IMAGE_TYPES = frozenset('.avif .bmp .gif .heic .jp2 .pgm .ppm .tif .tiff .webp'.split())
+_IMAGE_TYPES = frozenset('.avif .bmp .gif .heic .jp2 .jpeg .jpg .pgm .png .ppm .tif .tiff .webp'.split())
 
 
 class _Listing(NamedTuple):
@@ -184,7 +184,7 @@ def _list_folder(root: str, folder: str, number: int, extensions: tuple[str, ...
                 names.append(name)
             else:
                 extension = os.path.splitext(name)[1].lower()
-                if extension in _OTHER_IMAGE_TYPES or is_img_extension(extension):
+                if extension in _IMAGE_TYPES:
                     left_out[extension] += 1
     paths = [prefix + name for name in _in_order(names)]
     return _Listing(time, sorted(folders),
@@ -325,7 +325,7 @@ def scan_objects(
         extension = os.path.splitext(name)[1].lower()
         if name.lower().endswith(wanted):
             items.append(item)
-        elif extension in _OTHER_IMAGE_TYPES or is_img_extension(extension):
+        elif extension in _IMAGE_TYPES:
             left_out[folder, extension] += 1
         folders.setdefault(folder, len(folders))
     items.sort(key=lambda item: (natural_key(item.key), item.key))

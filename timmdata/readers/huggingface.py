@@ -301,8 +301,8 @@ class ReaderHfids(StreamReader):
         stream = self._stream
         if self.is_training:
             # with more, datasets 5.0 leaves workers and ranks without files, and 5.2 waits for 5 s at the end of each pass
-            several = 'max_buffer_input_shards' in signature(stream.shuffle).parameters
-            one = {'max_buffer_input_shards': 1} if several else {}
+            one = ({'max_buffer_input_shards': 1}
+                   if 'max_buffer_input_shards' in signature(stream.shuffle).parameters else {})
             stream = stream.shuffle(seed=seed % 2**32, buffer_size=self.shuffle_size, **one)
         if world > 1:
             from datasets.distributed import split_dataset_by_node

@@ -23,7 +23,7 @@ from ..samplers.epoch import SampleKey
 from .settings import WorkerSettings
 
 # %% ../../nbs/workers/40_autotune.ipynb #b11bcafb
-_MOST_THREADS = 8   # threads that share a lock, at most; also used if nothing was measured
+_FEW = 8   # so many threads can share a lock; so many processes are fastest with one thread each
 
 
 def _has_gil() -> bool:
@@ -35,8 +35,8 @@ def _start_method(context: str | BaseContext | None) -> str:
     "Return how processes start here; does not set the start method as a side effect."
     if isinstance(context, str):
         return context
-    method = (context or multiprocessing).get_start_method(allow_none=True)
-    return method or multiprocessing.get_all_start_methods()[0]
+    return ((context or multiprocessing).get_start_method(allow_none=True)
+            or multiprocessing.get_all_start_methods()[0])
 
 # %% ../../nbs/workers/40_autotune.ipynb #9681fb54
 def choose_workers(
@@ -62,7 +62,7 @@ def choose_workers(
         kind, why = 'threads', 'there is no GIL'
     elif multiprocessing.current_process().daemon:
         kind, why = 'threads', 'a daemonic process cannot start processes'
-    elif builder.is_remote or (settings.num_workers <= _MOST_THREADS
+    elif builder.is_remote or (settings.num_workers <= _FEW
                                and _start_method(settings.multiprocessing_context) != 'fork'):
         kind, why = 'threads', 'processes would not be forked'
     else:
@@ -73,7 +73,6 @@ def choose_workers(
 _WITHOUT_LOCK = 'read', 'decode', 'resize'   # stages that hold Python's lock only for a moment
 # An image keeps the lock from other threads this many times as long as it holds it: benchmarks/many_cores.py
 _HAND_OVER = 3.5
-_FEW = 8   # up to this many processes are fastest with one thread each
 
 
 class LockShare(NamedTuple):
@@ -102,12 +101,7 @@ class LockShare(NamedTuple):
     @property
     def num_threads(self) -> int:
         "Return how many threads can share one GIL and seldom wait for it."
-        return max(1, min(_MOST_THREADS, int(self.image_ms / (_HAND_OVER * self.lock_ms))))
-
-    @property
-    def most_threads(self) -> int:
-        "Return how many threads keep the GIL busy all the time, even if passing it on took no time."
-        return min(_MOST_THREADS, math.ceil(self.image_ms / self.lock_ms))
+        return max(1, min(_FEW, int(self.image_ms / (_HAND_OVER * self.lock_ms))))
 
     def __str__(self) -> str:
         return f'{self.lock_ms:.2f} of {self.image_ms:.2f} ms per image need the GIL'
@@ -159,26 +153,18 @@ def resolve_workers(
     Returns:
         settings without 'auto'
     """
-    cores = available_cores()
-    is_given = settings.num_workers != 'auto'
-    if not is_given:
-        settings = replace(settings, num_workers=cores if cores <= 2 else cores - 1)
-    if not settings.num_workers:
+    cores, num = available_cores(), settings.num_workers
+    if num == 'auto':
+        num = cores - (cores > 2)   # one for training
+    if not num:
         return settings
-    chosen = choose_workers(builder, settings)
-    num = settings.num_workers
-    is_free = (
-        settings.worker_type == 'auto' and settings.threads_per_worker == 1
-        and settings.worker_init_fn is None)
+    chosen = choose_workers(builder, replace(settings, num_workers=num))
+    if chosen.worker_type == 'threads' and settings.num_workers == 'auto' and _has_gil():
+        return replace(chosen, num_workers=min(num, _FEW))
     is_grouped = (   # into fewer processes of several threads
-        chosen.worker_type == 'processes' and is_free and num > _FEW and builder.is_thread_safe)
-    is_limited = chosen.worker_type == 'threads' and not is_given and num > 1 and _has_gil()
-    if not (is_grouped or is_limited):
-        return chosen
-    share = measure_lock(builder, keys) if keys else None
-    if is_limited:
-        most = share.most_threads if share else _MOST_THREADS
-        chosen = replace(chosen, num_workers=min(num, most))
-    elif share and (threads := min(share.num_threads, math.ceil(num / _FEW))) > 1:
+        chosen.worker_type == 'processes' and settings.worker_type == 'auto' and num > _FEW
+        and settings.threads_per_worker == 1 and settings.worker_init_fn is None and builder.is_thread_safe)
+    share = measure_lock(builder, keys) if is_grouped and keys else None
+    if share and (threads := min(share.num_threads, math.ceil(num / _FEW))) > 1:
         chosen = replace(chosen, num_workers=round(num / threads), threads_per_worker=threads)
     return replace(chosen, reason=str(share)) if share else chosen

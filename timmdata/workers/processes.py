@@ -24,7 +24,7 @@ from typing import NamedTuple
 import torch
 from torch.utils.data._utils import worker as torch_worker
 
-from ..core.processes import GUARD, reset_process, start_process
+from ..core.processes import reset_process, start_process
 from ..pipeline.fetch import BatchBuilder
 from ..samplers.epoch import SampleKey
 from .base import InlinePool, Task
@@ -186,7 +186,7 @@ _CAUSES = {   # exit code → probable cause
     -9: ', killed, possibly out of memory', -11: ', a crash in native code'}
 _SPAWN_ADVICE = (
     ': workers that are not forked import the script and the dataset. Define what they need in a module, and put '
-    f"what the script runs {GUARD}")
+    "what the script runs under if __name__ == '__main__':")
 
 
 def _send(pipe: connection.Connection, outbox: queue.SimpleQueue):
@@ -266,7 +266,7 @@ class _Process(SupervisedWorker):
         self.process.join(5)
         code = self.process.exitcode or 0
         self.loss = f'worker process {self.number} died (exit code {code}{_CAUSES.get(code, "")})'
-        if self.is_ready or code < 0 or code == 255:   # 255: unknown, because Python's fork server has died
+        if self.is_ready or not 0 <= code < 255:   # 255: unknown, because Python's fork server has died
             return self.supervisor.replace(self)
         advice = '' if self.supervisor.context.get_start_method() == 'fork' else _SPAWN_ADVICE
         self.supervisor.stop(f'{self.loss} before it was ready{advice}')
