@@ -1,6 +1,6 @@
 """How close a loader comes to its limit: the number of cores, multiplied by the rate at which one thread decodes.
 
-    python benchmarks/decode_limit.py DIR [--images 400] [--rounds 5] [--cores 1,2,4]
+    python benchmarks/decode_limit.py DIR [--images 1000] [--rounds 5] [--cores 1,2,4]
 
 Like ternaus/imread_benchmark, this script keeps encoded photos in memory and measures in two ways: each decoder in one thread, and torch's
 `DataLoader` with 1 … n workers that decode the same photos, passed on without collating. It adds this library, which also crops, resizes, flips
@@ -8,7 +8,8 @@ and normalizes: training, evaluation, and `decode only`, where each JPEG is deco
 workers, the process may use n cores (`os.sched_setaffinity`). All take turns in each round, after a round that starts the workers, in which
 one thread's decoding is measured again, since a shared machine varies.
 
-`share` is a rate relative to n × the rate of simplejpeg in one thread. Training can exceed 1, because it decodes only the part of a photo that it
+`share` is a rate relative to n × the rate of simplejpeg in one thread. Cores that share a processor, or a machine shared with others, may not
+reach 1: the row `nothing handed over` says what decoding alone reaches here, in workers that return only a number. Training can exceed 1, because it decodes only the part of a photo that it
 needs. The medians go to results/decode_limit.json. Linux only; use an otherwise idle machine.
 """
 import argparse
@@ -27,7 +28,6 @@ from torchvision.io import ImageReadMode, decode_jpeg
 
 import timmdata
 from timmdata.core.decode import decode_image
-from timmdata.measure.stages import spread
 
 SIZE, BATCH = 224, 32
 
@@ -96,6 +96,8 @@ def runs_with(num: int, files: list[bytes], photos: Dataset) -> tuple[dict[str, 
     for name, decode in DECODERS.items():
         loader = DataLoader(InMemory(files, decode), BATCH, num_workers=num, collate_fn=pass_on, persistent_workers=True)
         runs[f'DataLoader, {name}'] = partial(count, loader)
+    counted = DataLoader(InMemory(files, decode_simplejpeg), BATCH, num_workers=num, collate_fn=len, persistent_workers=True)
+    runs['DataLoader, simplejpeg, nothing handed over'] = partial(sum, counted)
     loaders = {name: timmdata.create_loader(photos, SIZE, BATCH, num_workers=num, drop_last=False, seed=0, device='cpu', **settings)
                for name, settings in OURS.items()}
     loaders['decode only'] = timmdata.create_loader(
@@ -106,7 +108,7 @@ def runs_with(num: int, files: list[bytes], photos: Dataset) -> tuple[dict[str, 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
     parser.add_argument('data')
-    parser.add_argument('--images', type=int, default=400)
+    parser.add_argument('--images', type=int, default=1000, help='per pass; a smaller folder is repeated')
     parser.add_argument('--rounds', type=int, default=5)
     parser.add_argument('--cores', help='comma-separated numbers; default: 1, 2, 4, … all')
     a = parser.parse_args()
@@ -115,12 +117,14 @@ def main():
         {*(2 ** power for power in range(len(whole).bit_length())), len(whole)})
     dataset = timmdata.ImageDataset(a.data, split=None)
     files, chosen = [], []
-    for index in spread(dataset, min(a.images, len(dataset))).indices:
+    for index in range(len(dataset)):
         data = dataset.reader[index][0]
         if data[:2] == b'\xff\xd8' and decode_image(data, None).mode == 'RGB':   # what all decoders read
             files.append(data)
             chosen.append(index)
-    photos = Subset(dataset, chosen)
+        if len(files) == a.images: break
+    num_photos, repeats = len(files), -(-a.images // len(files))
+    files, photos = (files * repeats)[:a.images], Subset(dataset, (chosen * repeats)[:a.images])
     found = {}
     try:
         for num in numbers:
@@ -136,7 +140,7 @@ def main():
                           for name, values in rates.items()}
             for name, row in found[num].items(): print(f'{num} cores, {name}: {row["images_per_s"]:,.0f} images/s, {row["share"]:.2f}', flush=True)
     finally: os.sched_setaffinity(0, set(whole))
-    settings = {'data': f'{len(files)} JPEGs', 'batch_size': BATCH, 'input_size': SIZE, 'rounds': a.rounds}
+    settings = {'data': f'{num_photos} JPEGs', 'images': a.images, 'batch_size': BATCH, 'input_size': SIZE, 'rounds': a.rounds}
     write_results('decode_limit', settings, cores=rounded(found))
 
 

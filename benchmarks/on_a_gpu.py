@@ -414,7 +414,7 @@ def nvjpeg(a: argparse.Namespace) -> dict[str, Any]:
 
 def learning(a: argparse.Namespace) -> dict[str, Any]:
     "Top-1 in percent after ten epochs from scratch, with the same model, seeds and schedule."
-    train_data, val_data = a.learn or split_subset(a.photos, a.scratch/'learning')
+    train_data, val_data = a.learn or split_subset(a.photos, a.scratch/'learning', *([40, 10] if a.dry_run else []))
     num_epochs, seeds, size = (1, 1, 32) if a.dry_run else (10, 3, a.learn_size)
     found = {'timmdata': [], 'timm': []}
     for seed, (name, module) in itertools.product(range(seeds), [('timmdata', timmdata), ('timm', timm.data)]):
