@@ -3,14 +3,15 @@
     python benchmarks/decode_limit.py DIR [--images 1000] [--rounds 5] [--cores 1,2,4]
 
 Like ternaus/imread_benchmark, this script keeps encoded photos in memory and measures in two ways: each decoder in one thread, and torch's
-`DataLoader` with 1 … n workers that decode the same photos, passed on without collating. It adds this library, which also crops, resizes, flips
-and normalizes: training, evaluation, and `decode only`, where each JPEG is decoded completely, as by the others, and cut to 224 × 224. With n
-workers, the process may use n cores (`os.sched_setaffinity`). All take turns in each round, after a round that starts the workers, in which
-one thread's decoding is measured again, since a shared machine varies.
+`DataLoader` with 1 … n workers that decode the same photos, passed on without collating. It adds this library, which also crops, resizes,
+flips and normalizes: training, evaluation, and `decode only`, where each JPEG is decoded completely, as by the others, and cut to
+224 × 224. With n workers, the process may use n cores (`os.sched_setaffinity`). All take turns in each round, after a round that starts the
+workers; one thread's decoding is part of each round.
 
-`share` is a rate relative to n × the rate of simplejpeg in one thread. Cores that share a processor, or a machine shared with others, may not
-reach 1: the row `nothing handed over` says what decoding alone reaches here, in workers that return only a number. Training can exceed 1, because it decodes only the part of a photo that it
-needs. The medians go to results/decode_limit.json. Linux only; use an otherwise idle machine.
+`share` is a rate relative to n × the rate of simplejpeg in one thread. Cores that share a processor, or a machine shared with others, may
+not reach 1: the row `nothing handed over` says what decoding alone reaches here, in workers that return only a number. Training can exceed
+it, because it decodes only the part of a photo that it needs. The medians go to results/decode_limit.json. Linux only; use an otherwise
+idle machine.
 """
 import argparse
 import gc
@@ -138,7 +139,8 @@ def main():
             found[num] = {name: {'images_per_s': statistics.median(values[1:]),
                                  'share': statistics.median(value / limit for value, limit in zip(values[1:], limits, strict=True))}
                           for name, values in rates.items()}
-            for name, row in found[num].items(): print(f'{num} cores, {name}: {row["images_per_s"]:,.0f} images/s, {row["share"]:.2f}', flush=True)
+            for name, row in found[num].items():
+                print(f'{num} cores, {name}: {row["images_per_s"]:,.0f} images/s, {row["share"]:.2f}', flush=True)
     finally: os.sched_setaffinity(0, set(whole))
     settings = {'data': f'{num_photos} JPEGs', 'images': a.images, 'batch_size': BATCH, 'input_size': SIZE, 'rounds': a.rounds}
     write_results('decode_limit', settings, cores=rounded(found))

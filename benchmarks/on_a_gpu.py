@@ -220,7 +220,8 @@ def trainer(model: torch.nn.Module, is_compiled: bool) -> Callable:
 def tests(a: argparse.Namespace) -> dict[str, Any]:
     "The tests marked `gpu`."
     files = sorted(path for path in (ROOT/'tests').rglob('test_*.py') if 'mark.gpu' in path.read_text(encoding='utf-8'))
-    command = [sys.executable, '-m', 'pytest', '-q', '-n', '2' if a.dry_run else '4', '-p', 'no:cacheprovider', '-m', 'gpu', *files]
+    command = [sys.executable, '-m', 'pytest', '-q', '-n', '2' if a.dry_run else '4', '-p', 'no:cacheprovider',
+               '-m', 'gpu', *files]
     found = subprocess.run(command, cwd=ROOT, env={**os.environ, 'TIMMDATA_FULL': '1'}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                            text=True)
     assert found.returncode == 0, found.stdout[-6000:]
@@ -228,10 +229,10 @@ def tests(a: argparse.Namespace) -> dict[str, Any]:
 
 
 def streams(a: argparse.Namespace) -> dict[str, Any]:
-    "Each batch from the side stream has the bits that it has when the device does one thing at a time, and the pixels of the CPU."
+    "Each batch from the side stream has the bits that it has if the device does one thing at a time, and the CPU's pixels."
     num_steps, batch_size = (20, 16) if a.dry_run else (10_000, 16)
-    settings = dict(input_size=64, batch_size=batch_size, is_training=True, color_jitter=None, re_prob=0.3, seed=3, num_workers=a.num_workers,
-                    device=DEVICE)   # arithmetic whose pixels are whole numbers on every device
+    settings = dict(input_size=64, batch_size=batch_size, is_training=True, color_jitter=None, re_prob=0.3, seed=3,
+                    num_workers=a.num_workers, device=DEVICE)   # arithmetic whose pixels are whole numbers on every device
 
     def checksum(images: torch.Tensor) -> torch.Tensor:
         bits = images.contiguous().view(torch.int32).flatten().to(torch.int64)

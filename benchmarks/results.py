@@ -103,3 +103,19 @@ if __name__ == '__main__':
     for name in 'peers', 'packed', 'views', 'naflex': print(peers_table(read_results(name)['results']), end='\n\n')
     print(store_peers_table(read_results('store_peers')), end='\n\n')
     print(naflex_table(read_results('naflex')['epochs']))
+
+
+def decode_table(
+    cores: dict[str, dict[str, dict[str, float]]],   # written by decode_limit.py: cores → work → numbers
+) -> str:
+    "The README's table: images per second and share of the decode limit."
+    names = {'one thread, simplejpeg': 'simplejpeg in one thread', 'DataLoader, Pillow': '`DataLoader`, Pillow',
+             'DataLoader, torchvision': '`DataLoader`, torchvision', 'DataLoader, simplejpeg': '`DataLoader`, simplejpeg',
+             'timmdata, decode only': '**timmdata**, decode only', 'timmdata, training': '**timmdata**, training',
+             'timmdata, evaluation': '**timmdata**, evaluation',
+             'DataLoader, simplejpeg, nothing handed over': 'decoding alone, nothing handed over'}
+    lines = [f'| images/s (share) | {" | ".join(f"cores: {number}" for number in cores)} |', '|---' * (len(cores) + 1) + '|']
+    for name, label in names.items():
+        cells = [f'{rows[name]["images_per_s"]:,.0f} ({rows[name]["share"]:.2f})' for rows in cores.values()]
+        lines.append(f'| {label} | {" | ".join(cells)} |')
+    return '\n'.join(lines)

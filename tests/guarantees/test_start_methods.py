@@ -38,7 +38,10 @@ def kill_fork_server():
         if is_server(process) and 'forkserver' in command(process): process.kill()
 
 
-@quick(1, 'method, kill', [*((method, kill_worker) for method in METHODS), *(('forkserver', kill_fork_server),) * ('forkserver' in METHODS)])
+KILLS = [(method, kill_worker) for method in METHODS] + [('forkserver', kill_fork_server)] * ('forkserver' in METHODS)
+
+
+@quick(1, 'method, kill', KILLS)
 def test_killed_worker_is_replaced_and_nothing_differs(samples, method, kill):
     expected = [part.clone() for batch in create_loader(ImageDataset(samples), num_workers=0, **COMMON) for part in batch]
     with pytest.warns(RuntimeWarning, match='another process replaces it'): found = run_with_kill(samples, method, kill)
@@ -63,7 +66,8 @@ def test_script_without_a_guard_is_a_clear_error(samples, tmp_path, method, kind
     script = tmp_path/'script.py'
     for guard, is_right in (('', False), ("if __name__ == '__main__': ", True)):
         script.write_text(f'{SCRIPT}{guard}main()\n')
-        done = subprocess.run([sys.executable, script, samples, method, kind, tmp_path/'buffer'], capture_output=True, text=True, timeout=100)
+        command = [sys.executable, script, samples, method, kind, tmp_path/'buffer']
+        done = subprocess.run(command, capture_output=True, text=True, timeout=100)
         assert (done.returncode == 0, done.stdout.endswith('fine\n')) == (is_right, is_right), done.stderr
         if not is_right: assert "under if __name__ == '__main__'" in done.stderr, done.stderr   # Python's own advice has other words
 

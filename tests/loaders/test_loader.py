@@ -351,7 +351,7 @@ WRONG = [
     (V, 'divided twice', dict(sampler=DistributedSampler(range(12), 2, 0), distributed=True)),
     (T, 'does not provide labels', dict(**TRAINING, balanced_batches=True)), (T, 'img_dtype', dict(img_dtype=torch.uint8)),
     (T, 'dataset', dict(dataset=iter([]))), (T, 'dataset', dict(dataset=None)), (T, 'batch_choise_seed', dict(batch_choise_seed=1)),
-    (V, r'channels must come first; pass \(channels, height, width\), such as \(3, 224, 224\)', dict(input_size=(224, 224, 3))),
+    (V, r'channels must come first; pass \(channels, height, width\)', dict(input_size=(224, 224, 3))),
     (V, "such as 'rand-m9-mstd0.5-inc1'", dict(**TRAINING, auto_augment='randaugment')),
     (V, 'no crop has this area; pass shares', dict(**TRAINING, scale=(2, 3))),
     (RuntimeError, 'start with torchrun and call torch.distributed.init_process_group first', dict(distributed=True))]

@@ -38,6 +38,7 @@ def test_readme_has_the_tables_of_the_peers(monkeypatch):
     for name in 'peers', 'packed', 'views', 'naflex': assert results.peers_table(results.read_results(name)['results']) in text
     assert results.store_peers_table(results.read_results('store_peers')) in text
     assert results.naflex_table(results.read_results('naflex')['epochs']) in text
+    assert results.decode_table(results.read_results('decode_limit')['cores']) in text
     for name, found in results.read_results('recipes')['results'].items():
         [line] = [line for line in text.splitlines() if line.startswith((f'| {name} |', f'| {name}:'))]
         assert line.endswith(f'| {found["speed"]:.2f} | {found["cpu_ms"]:.2f} | {found["timm_cpu_ms"]:.2f} |')

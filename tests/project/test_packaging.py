@@ -58,6 +58,11 @@ def test_wheel_holds_the_modules_and_nothing_else(wheel):
     assert held == {p.relative_to(ROOT).as_posix() for p in sources}
 
 
+def test_wheel_is_small(built):
+    path, = built.glob('*.whl')
+    assert path.stat().st_size < 600_000
+
+
 def test_wheel_holds_the_license_and_the_command(wheel):
     texts = {n.split('/', 1)[1]: wheel.read(n).decode() for n in wheel.namelist() if '.dist-info/' in n}
     license, = [text for name, text in texts.items() if name.endswith('LICENSE')]

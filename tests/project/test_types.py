@@ -88,6 +88,11 @@ def test_workflows_are_valid():
     assert not lint(*WORKFLOWS)
 
 
+def test_workflows_run_every_python_and_system_of_the_readme():
+    text = (ROOT/'.github/workflows/tests.yml').read_text(encoding='utf-8')
+    for name in ('3.10', '3.11', '3.12', '3.13', '3.14', '3.14t', 'macos-latest', 'windows-latest'): assert name in text, name
+
+
 def test_a_wrong_workflow_is_found(tmp_path):
     text = WORKFLOWS[-1].read_text(encoding='utf-8')
     (tmp_path/'wrong.yml').write_text(text.replace('runs-on', 'run-on'))

@@ -10,6 +10,7 @@ import importlib
 import multiprocessing
 import os
 import signal
+import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
@@ -105,11 +106,14 @@ def start_process(
             raise TypeError(
                 f'{error}: processes that are not forked get pickled copies, and pickle cannot copy a lambda or what is '
                 'defined inside a function: define it at the top level of a module, or use '
-                "worker_type='threads'") from error
+                "worker_type='threads'")
+        except ConnectionRefusedError:   # 'forkserver': the server has just been killed; Python starts another one
+            time.sleep(0.5)
+            return _started(make(target=run, args=args))
         except (ConnectionError, EOFError):   # 'forkserver': the server of processes has died
             raise RuntimeError(
                 'no process could be started, because the script could not be imported (its own error is above): put what '
-                "it runs under if __name__ == '__main__':, or use worker_type='threads'") from None
+                "it runs under if __name__ == '__main__':, or use worker_type='threads'")
     for _ in range(3):
         here, there = context.Pipe(duplex=False)
         with signals_later():
@@ -125,7 +129,7 @@ def start_process(
             'a forked process did not start, because another thread of this program held a lock when it was '
                       'forked; another process replaces it', RuntimeWarning, stacklevel=2)
     raise RuntimeError(
-        f'three forked processes did not start within {_SECONDS_TO_BEGIN:g} s each, because other threads of this '
+        'three forked processes did not start in time, because other threads of this '
         "program hold locks: call this before those threads start, or pass multiprocessing_context='spawn' or "
         "worker_type='threads' to the loader")
 

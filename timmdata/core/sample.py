@@ -174,6 +174,5 @@ def image_size(
             'edge length')
     if len(edges) == 3 and edges[0] >= 16 and edges[2] <= 4:
         raise ValueError(
-            f'input_size={input_size!r}: the channels must come first; pass (channels, height, width), '
-            f'such as {(edges[2], *edges[:2])}')
+            f'input_size={input_size!r}: the channels must come first; pass (channels, height, width)')
     return tuple(int(e) for e in edges[-2:])
