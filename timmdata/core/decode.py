@@ -46,7 +46,7 @@ def _convert(image: Image.Image, mode: str | None, exif_transpose: bool, backgro
         image = ImageOps.exif_transpose(image)
     if background:
         image = _flatten(image, background)
-    if not mode or image.mode == mode:
+    if mode in (None, image.mode):
         return image
     if image.mode[0] in 'IF':   # I;16 and its byte orders, or 32 bits
         image = _scale_16_bit(image)

@@ -106,14 +106,14 @@ def start_process(
             raise TypeError(
                 f'{error}: processes that are not forked get pickled copies, and pickle cannot copy a lambda or what is '
                 'defined inside a function: define it at the top level of a module, or use '
-                "worker_type='threads'")
+                "worker_type='threads'") from None
         except ConnectionRefusedError:   # 'forkserver': the server has just been killed; Python starts another one
             time.sleep(0.5)
             return _started(make(target=run, args=args))
         except (ConnectionError, EOFError):   # 'forkserver': the server of processes has died
             raise RuntimeError(
                 'no process could be started, because the script could not be imported (its own error is above): put what '
-                "it runs under if __name__ == '__main__':, or use worker_type='threads'")
+                "it runs under if __name__ == '__main__':, or use worker_type='threads'") from None
     for _ in range(3):
         here, there = context.Pipe(duplex=False)
         with signals_later():
