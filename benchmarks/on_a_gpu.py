@@ -2,10 +2,10 @@
 
     python benchmarks/on_a_gpu.py DIR --out benchmarks/results/gpu-NAME.json [--parts NAME …] [--dry-run]
 
-DIR has one folder per class. A small folder is enlarged with links to at least `--images` files. The operating system keeps them in memory,
-so disks are not measured. Each part is written to the file when it ends, and the same command runs only the parts that are missing. No part
-starts after `--minutes`, 40 unless you pass another number; on an H100, all of them take about 25. A line at least once a minute says that
-it goes on. With `--dry-run`, every part runs for a moment, on a CPU if there is no GPU; its numbers mean nothing.
+DIR has one folder per class. Links to about `--images` of its files, each as often as it takes, are what the loaders read. The operating
+system keeps them in memory, so disks are not measured. Each part is written to the file when it ends, and the same command runs only the
+parts that are missing. No part starts after `--minutes`; 30 of them leave time for the longest part to end within 40. A line once a
+minute says that it goes on. With `--dry-run`, every part runs for a moment, on a CPU if there is no GPU; its numbers mean nothing.
 
     tests     the tests that need CUDA
     streams   10,000 batches copied on a side stream while the consumer fills the allocator: each batch bit for bit
@@ -83,8 +83,9 @@ def images_in(data: Path) -> list[Path]:
 
 
 def enlarge(data: Path, folder: Path, num_images: int) -> Path:
-    "Make a folder of links to the images of `data`, each of them as often as it takes."
+    "Make a folder of links to about `num_images` images of `data`, each of them as often as it takes; 0: to all of them."
     files = images_in(data)
+    if num_images: files = files[::max(1, len(files) // num_images)]
     for number in range(max(1, -(-num_images // len(files)))):
         for path in files:
             link = folder/path.relative_to(data).parent/f'{number}-{path.name}'
@@ -456,10 +457,10 @@ def main():
     parser.add_argument('data', type=Path)
     parser.add_argument('--out', type=Path, required=True)
     parser.add_argument('--parts', nargs='+', choices=PARTS, default=list(PARTS))
-    parser.add_argument('--images', type=int, default=120_000, help='lowest number of files in an epoch')
+    parser.add_argument('--images', type=int, default=120_000, help='files in an epoch, about')
     parser.add_argument('--num-workers', type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument('--seconds', type=float, default=30., help='length of one measurement')
-    parser.add_argument('--minutes', type=float, default=40., help='no part starts later')
+    parser.add_argument('--minutes', type=float, default=30., help='no part starts later')
     parser.add_argument('--learn', type=Path, nargs=2, metavar=('TRAIN', 'VAL'), help='for the part learning; without: ten classes of DIR')
     parser.add_argument('--learn-size', type=int, default=128)
     parser.add_argument('--dry-run', action='store_true')

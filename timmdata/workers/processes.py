@@ -186,7 +186,7 @@ _CAUSES = {   # exit code → probable cause
     -9: ', killed, possibly out of memory', -11: ', a crash in native code'}
 _SPAWN_ADVICE = (
     ': workers that are not forked import the script and the dataset. Define what they need in a module, and put '
-    "what the script runs under if __name__ == '__main__':")
+    "what the script runs under if __name__ == '__main__':, or, on Linux, pass multiprocessing_context='fork'")
 
 
 def _send(pipe: connection.Connection, outbox: queue.SimpleQueue):
