@@ -90,7 +90,8 @@ def test_workflows_are_valid():
 
 def test_workflows_run_every_python_and_system_of_the_readme():
     text = (ROOT/'.github/workflows/tests.yml').read_text(encoding='utf-8')
-    for name in ('3.10', '3.11', '3.12', '3.13', '3.14', '3.14t', 'macos-latest', 'windows-latest'): assert name in text, name
+    for version in ('3.10', '3.11', '3.12', '3.13', '3.14', '3.14t'): assert f"'{version}'" in text, version   # 3.14t is not 3.14
+    for system in ('macos-latest', 'windows-latest'): assert f'system: {system}' in text, system
 
 
 def test_a_wrong_workflow_is_found(tmp_path):
