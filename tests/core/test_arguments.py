@@ -5,8 +5,10 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from timmdata.core.arguments import Arguments, warn_caller
+from timmdata.datasets.image_dataset import ImageDataset
 from timmdata.formats import ImageFormat
 from timmdata.loader import NO_EFFECT, REFUSED, create_loader
 from timmdata.loaders.batch_loader import BatchSettings
@@ -71,3 +73,14 @@ def test_warnings_point_at_the_users_line():
         create_loader([(torch.zeros(3, 8, 8, dtype=torch.uint8), 0)], 8, 1, num_workers=0, re_prob=0.5, device='cpu')
         View.augment(View(8))
     assert [one.filename for one in heard] == [__file__] * 2
+
+
+def test_a_reader_warns_at_the_users_line_with_the_category(tmp_path):
+    (tmp_path/'cat').mkdir()
+    for name in ('a.png', 'b.heic'):
+        Image.new('RGB', (8, 8)).save(tmp_path/'cat'/name, 'PNG')
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter('always')
+        ImageDataset(tmp_path)   # through decorators and several packages
+        warn_caller('of a category', RuntimeWarning)
+    assert [(one.filename, one.category) for one in heard] == [(__file__, UserWarning), (__file__, RuntimeWarning)]

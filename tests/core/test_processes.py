@@ -36,4 +36,4 @@ def test_a_forked_process_that_does_not_begin_is_replaced(tmp_path, buffer):
 @pytest.mark.full
 def test_a_program_whose_forks_never_begin_is_told_what_to_give(tmp_path):
     exit_code, _, errors = program(STUCK.format(times=100, mark='', buffer=None), 'import time, warnings').end(60)
-    assert exit_code == 1 and "did not start in time" in errors and "pass multiprocessing_context='spawn'" in errors
+    assert exit_code == 1 and 'did not start within 0.5 s each' in errors and "pass multiprocessing_context='spawn'" in errors

@@ -14,7 +14,6 @@ import re
 import shutil
 import tempfile
 import time
-import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +25,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ..core.arguments import warn_caller
 from .files import BatchBufferError, FileLock, PrivateDirectory, check_system
 from .producer import ProducerProcess, batches_from, numbering_of, start_producer
 from .status import buffer_status
@@ -136,7 +136,7 @@ class BatchReader:
             self.store, number, self.pin)
         if not isinstance(found, str):
             return found
-        warnings.warn(f'{found} and will be recreated', RuntimeWarning, stacklevel=2)
+        warn_caller(f'{found} and will be recreated', RuntimeWarning)
         self.store.remove(number)
         self.store.move_cursor(damaged=self.store.cursor().damaged + 1)
         return None

@@ -158,15 +158,21 @@ def call_repr(
     return f'{type(self).__name__}({", ".join(words)})'
 
 # %% ../../nbs/core/28_arguments.ipynb #3712658b
+# what stands between a call in a user's program and our code: decorators, and threads of ours
+_BETWEEN = ('timmdata', 'contextlib', 'threading', 'concurrent')
+
+
 def warn_caller(
     message: str,
+    category: type[Warning] = UserWarning,
 ):
     """Warn with the line of the first caller outside of this package.
 
     Args:
         message: Text of the warning.
+        category: Class of the warning.
     """
-    level = 2
-    while sys._getframe(level - 1).f_globals['__name__'].startswith('timmdata.'):
-        level += 1
-    warnings.warn(message, stacklevel=level)
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back and frame.f_globals.get('__name__', '').partition('.')[0] in _BETWEEN:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)

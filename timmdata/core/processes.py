@@ -11,7 +11,6 @@ import multiprocessing
 import os
 import signal
 import time
-import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,6 +19,8 @@ from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from pickle import PicklingError
 from typing import Any
+
+from .arguments import warn_caller
 
 # %% ../../nbs/core/57_processes.ipynb #57b00007
 _processes = weakref.WeakSet()   # of all pools and loaders
@@ -125,11 +126,11 @@ def start_process(
             return process
         process.kill()
         process.join()
-        warnings.warn(
+        warn_caller(
             'a forked process did not start, because another thread of this program held a lock when it was '
-                      'forked; another process replaces it', RuntimeWarning, stacklevel=2)
+                      'forked; another process replaces it', RuntimeWarning)
     raise RuntimeError(
-        'three forked processes did not start in time, because other threads of this '
+        f'three forked processes did not start within {_SECONDS_TO_BEGIN:g} s each, because other threads of this '
         "program hold locks: call this before those threads start, or pass multiprocessing_context='spawn' or "
         "worker_type='threads' to the loader")
 

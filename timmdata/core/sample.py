@@ -167,7 +167,7 @@ def image_size(
     whole = all(isinstance(e, Integral) and not isinstance(e, bool) and e > 0 for e in edges)
     if len(edges) not in (2, 3) or not whole:
         raise ValueError(f'input_size={input_size!r}: must be an edge length, (height, width) or '
-                         '(channels, height, width), in positive integers')
+                         '(channels, height, width), in positive integers, such as (3, 224, 224)')
     if len(edges) == 2 and edges[0] <= 4 and edges[1] >= 16:
         raise ValueError(
             f'input_size={input_size!r}: this means height {edges[0]}; pass (channels, height, width) or an '

@@ -8,13 +8,13 @@ __all__ = ['Inspection', 'inspect']
 # %% ../../nbs/inspection/40_inspection.ipynb #74768432
 import json
 import os
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from ..core.arguments import warn_caller
 from ..core.checks import check_type
 from ..core.paths import StrPath, expand_home, replace_file
 from ..datasets.factory import open_splits
@@ -109,9 +109,8 @@ def _hash_unless(exact: bool | None) -> Callable | None:
     except ImportError:
         if exact is False:
             raise
-        warnings.warn(
-            'not searching for similar images, which requires imagehash: pip install imagehash',
-            stacklevel=3)
+        warn_caller(
+            'not searching for similar images, which requires imagehash: pip install imagehash')
         return None
 
 

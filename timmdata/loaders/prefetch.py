@@ -7,7 +7,6 @@ __all__ = ['resolve_device', 'adapt_to_chs', 'adapt_statistics', 'PrefetchLoader
 
 # %% ../../nbs/loaders/40_prefetch.ipynb #7073076d
 import os
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from operator import attrgetter
@@ -15,6 +14,7 @@ from typing import Any
 
 import torch
 
+from ..core.arguments import warn_caller
 from ..core.checks import check_statistics
 from ..core.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from ..datasets.wrappers import TransformedIterableDataset
@@ -102,9 +102,9 @@ def adapt_to_chs(
             f'{name} has length {len(values)}, but the input has {channels} channels: '
             f'pass one value, or {channels}')
     average = sum(values) / len(values)
-    warnings.warn(
+    warn_caller(
         f'{name} has length {len(values)}, but the input has 1 channel: '
-        f'using the average, {average:.4g}', stacklevel=3)
+        f'using the average, {average:.4g}')
     return (average,)
 
 # %% ../../nbs/loaders/40_prefetch.ipynb #b135a657

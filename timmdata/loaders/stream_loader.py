@@ -7,7 +7,6 @@ __all__ = ['StreamLoader', 'check_ranks']
 
 # %% ../../nbs/loaders/20_stream_loader.ipynb #67dd7085
 import os
-import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -18,6 +17,7 @@ import torch
 from torch import distributed
 from torch.utils.data import DataLoader, IterableDataset
 
+from ..core.arguments import warn_caller
 from ..core.faults import ImageReadError
 from ..core.processes import leave_to_original
 from ..core.rng import sample_seed
@@ -195,7 +195,7 @@ class StreamLoader(ForwardOnly):
             reason = (
                 f'each worker has fewer samples than batch_size={self.batch_size}, '
                 'and drop_last=True drops such batches')
-        warnings.warn(f'epoch {epoch} of the stream has no batch: {reason}', stacklevel=3)
+        warn_caller(f'epoch {epoch} of the stream has no batch: {reason}')
 
     def _watch(self, begun: _Pass) -> Iterator:
         "Yield the batches, or None if all samples were skipped. An error ends the workers at once."

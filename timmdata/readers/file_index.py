@@ -10,7 +10,6 @@ __all__ = ['LINKS', 'FileIndex', 'stamp', 'stamps_of', 'check_array', 'load_arra
 import hashlib
 import math
 import os
-import warnings
 import zipfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -21,6 +20,7 @@ from typing import IO, TypeVar
 
 import numpy as np
 
+from ..core.arguments import warn_caller
 from ..core.demo_data import cache_dir
 from ..core.faults import listed, printable
 from ..core.paths import StrPath, expand_home, replace_file
@@ -334,11 +334,11 @@ def _warn_nested(where: str, folders: Mapping[str, str]):
         return
     own = build_class_map(firsts)
     others = build_class_map(set().union(*firsts.values()))
-    warnings.warn(
+    warn_caller(
         f'{where}: the classes are the folders that contain the images, as in timm: {len(own)} '
         f'({listed(own, 5)}). '
         f'The top-level folders, as in torchvision, would be {len(others)} ({listed(others, 5)}): '
-        "use create_dataset('torch/image_folder', root)", stacklevel=4)
+        "use create_dataset('torch/image_folder', root)")
 
 # %% ../../nbs/readers/28_file_index.ipynb #c28counted
 def _counted(what: Mapping[str, int]) -> str:
@@ -348,13 +348,13 @@ def _counted(what: Mapping[str, int]) -> str:
 def _warn_left_out(where: str, left_out: Mapping[str, int], lost: Mapping[str, int]):
     "Warn of files that are not read, and of folders with images but without a class index."
     if left_out:
-        warnings.warn(
+        warn_caller(
             f'{where}: image files that are not read: {_counted(left_out)}. Add types with '
-            'extensions=, and replace links with files', stacklevel=4)
+            'extensions=, and replace links with files')
     if lost:
-        warnings.warn(
+        warn_caller(
             f'{where}: images left out: {sum(lost.values())}; their folders have no class index: '
-            f'{listed(sorted(lost), 5)}', stacklevel=4)
+            f'{listed(sorted(lost), 5)}')
 
 # %% ../../nbs/readers/28_file_index.ipynb #176505e1
 LINKS = 'links'   # the reason why archives leave out files

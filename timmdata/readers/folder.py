@@ -7,7 +7,6 @@ __all__ = ['list_folder', 'find_splits', 'resolve_split', 'scan_folder', 'scan_o
 
 # %% ../../nbs/readers/30_folder.ipynb #d1e5d9ab
 import os
-import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..core.arguments import warn_caller
 from ..core.faults import printable
 from ..core.paths import StrPath, expand_home
 from .requests import open_single
@@ -245,11 +245,11 @@ def _warn_repeats(root: str, folders: Sequence[str], tables: Iterable[tuple[str,
             again.append(number)
         known.add(real)
     if again:
-        warnings.warn(
+        warn_caller(
             f'{printable(root)}: {sum(counts[number] for number in again):,} of '
             f'{sum(counts.values()):,} files are '
             f'listed more than once, because of links such as {printable(folders[again[0]])}: '
-            'remove the links, or pass these files as exclude=', stacklevel=5)
+            'remove the links, or pass these files as exclude=')
 
 # %% ../../nbs/readers/30_folder.ipynb #c30scanfolder
 def scan_folder(

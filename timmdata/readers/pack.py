@@ -10,7 +10,6 @@ __all__ = ['ROW', 'PACK_VERSION', 'INFO_FILE', 'index_arrays', 'index_of_arrays'
 import json
 import os
 import re
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from ..core.arguments import warn_caller
 from ..core.faults import is_system_error, listed, printable
 from ..core.paths import StrPath, expand_home
 from .base import ReaderFiles, check_inside, choose_split, is_split_name, is_whole
@@ -310,10 +310,9 @@ class ReaderPack(_IndexedReader):
         if not len(rows):
             raise ValueError(f'none of the classes of {self.root} is in the class map')
         if len(rows) < len(self):
-            warnings.warn(
+            warn_caller(
                 f'{self.root}: images left out: {len(self) - len(rows):,}; their classes have no '
-                'class index',
-                stacklevel=4)
+                'class index')
         self.samples = self.samples.select(rows, new[self.targets[rows]])
         self.class_to_idx = class_map
 

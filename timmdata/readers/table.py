@@ -12,7 +12,6 @@ import json
 import math
 import os
 import re
-import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..core.arguments import warn_caller
 from ..core.checks import check_choice, optional
 from ..core.faults import is_system_error, listed, printable
 from ..core.paths import StrPath, expand_home
@@ -528,7 +528,7 @@ def _report(problems: dict, rows: _TableRows, on_problem: str, what: str, root: 
         message += f'\nFiles were looked for in {looked_in}: pass root= if they are elsewhere'
     if on_problem == 'raise':
         raise TableError(f"{message}\nFix these rows, or pass on_problem='drop'", problems)
-    warnings.warn(f'{message}\nThese rows are left out', stacklevel=3)
+    warn_caller(f'{message}\nThese rows are left out')
 
 # %% ../../nbs/readers/50_table.ipynb #e6390c18
 class ReaderTable(ReaderFiles):

@@ -12,7 +12,6 @@ import mmap
 import os
 import posixpath
 import tarfile
-import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +23,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from ..core.arguments import warn_caller
 from ..core.faults import SourceError, is_system_error, printable
 from ..core.paths import StrPath, expand_home
 from .base import ReaderFiles, Source, choose_split, is_split_name, is_whole, open_file, split_group
@@ -76,12 +76,11 @@ def _warn_of_more(file: BinaryIO):
         if not block.strip(b'\0'):
             continue
         more = file.seek(0, os.SEEK_END) - begin
-        return warnings.warn(
+        return warn_caller(
             f'{printable(file.name)}: its last {more:,} bytes are not read: another archive '
             'was appended '
             '(cat a.tar b.tar), but a tar ends at its first end mark. Put the archives into a '
-            'folder instead',
-            stacklevel=2)
+            'folder instead')
 
 # %% ../../nbs/readers/40_tar.ipynb #0600ae6d
 _COMPRESSED = {b'\x1f\x8b': 'gunzip', b'BZh': 'bunzip2',

@@ -10,13 +10,13 @@ import queue
 import threading
 import time
 import traceback
-import warnings
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from ..core.arguments import warn_caller
 from ..pipeline.fetch import BatchBuilder, HostBatch
 from ..samplers.epoch import SampleKey
 from .base import Task, WorkerPool
@@ -248,7 +248,7 @@ class Supervisor:
     def warn(self):
         "Issue pending warnings in the consumer's thread; they name the line that called the caller."
         while self.warnings:
-            warnings.warn(self.warnings.popleft(), RuntimeWarning, stacklevel=3)
+            warn_caller(self.warnings.popleft(), RuntimeWarning)
 
     def _listen(self):
         "Handle messages until the supervisor is closed, then end the workers."
