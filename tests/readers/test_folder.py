@@ -7,8 +7,10 @@ import time
 import warnings
 from pathlib import Path
 
+import fsspec
 import numpy as np
 import pytest
+import torch
 from PIL import Image, features
 from timm.data.readers.reader_image_folder import ReaderImageFolder as TimmReaderImageFolder
 from torchvision.datasets import ImageFolder
@@ -17,7 +19,10 @@ from torchvision.datasets.folder import IMG_EXTENSIONS as torchvision_extensions
 import timmdata.readers.folder as readers
 from timmdata.core.faults import ImageReadError
 from timmdata.datasets.image_dataset import ImageDataset
+from timmdata.datasets.packing import write_pack
+from timmdata.inspection.inspection import inspect
 from timmdata.loader import create_loader
+from timmdata.look.pictures import show_batch
 from timmdata.readers import extensions as img_extensions
 from timmdata.readers.base import NoSplitError
 from timmdata.readers.class_map import load_class_map, natural_key
@@ -44,6 +49,14 @@ def quiet():
     with warnings.catch_warnings():
         warnings.simplefilter('ignore')
         yield
+
+
+def told(make) -> list[str]:
+    "What was warned of."
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter('always')
+        make()
+    return [str(warning.message) for warning in caught]
 
 
 def listing(reader) -> dict[str, int]: return {reader.filename(k): reader.samples[k][1] for k in range(len(reader))}
@@ -151,25 +164,27 @@ def test_names_that_are_no_text(tmp_path, index_file):
 
 def test_extensions_in_any_case(tree):
     root = tree('a/1.JPG', 'a/2.Jpeg', 'a/3.pNg', 'a/4.txt', 'a/jpg', 'a/.jpg', 'a/5.jpg.bak', 'a/6.tar.jpg')
-    assert ReaderImageFolder(root).filenames(basename=True) == ['1.JPG', '2.Jpeg', '3.pNg', '6.tar.jpg']
-    root = tree('b/1.HEIC', 'b/2.jpg')
+    with pytest.warns(UserWarning, match=r'not read: 1 \.jpg\.bak, 1 without an extension\. To read them'):
+        assert ReaderImageFolder(root).filenames(basename=True) == ['1.JPG', '2.Jpeg', '3.pNg', '6.tar.jpg']
+    root = tree('b/1.HEIC', 'b/2.jpg', root='other')
     with warnings.catch_warnings():
         warnings.simplefilter('error')   # what the user chose needs no warning
         assert ReaderImageFolder(root, extensions='.heic').filenames() == ['b/1.HEIC']
     with pytest.warns(UserWarning, match=r'1 \.heic'): ReaderImageFolder(root)
 
 
-def test_types_are_those_of_torchvision_and_two_more(tmp_path):
+def test_types_are_those_of_torchvision_other_names_of_jpeg_and_two_more(tmp_path):
     "A file of each type is found, as by `ImageFolder`, and its pixels are Pillow's."
     image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (40, 50, 3), np.uint8))
-    types = (*torchvision_extensions, '.gif', *['.avif'] * features.check('avif'))
+    jpegs = '.jfif', '.jpe', '.jif', '.pjpeg', '.pjp'
+    types = (*torchvision_extensions, *jpegs, '.gif', *['.avif'] * features.check('avif'))
     for number, extension in enumerate(types):
         folder = tmp_path/str(number % 3)
         folder.mkdir(exist_ok=True)
-        image.convert('L' if extension == '.pgm' else 'RGB').save(folder/f'photo{extension.upper()}')
+        image.convert('L' if extension == '.pgm' else 'RGB').save(folder/f'photo{extension.upper()}', 'JPEG' if extension in jpegs else None)
     dataset, others = ImageDataset(tmp_path), ImageFolder(tmp_path)
     kept = [os.path.relpath(path, tmp_path) for path, _ in others.samples]
-    assert sorted(name for name in dataset.filenames() if not name.endswith(('.GIF', '.AVIF'))) == sorted(kept)
+    assert sorted(name for name in dataset.filenames() if os.path.splitext(name)[1].lower() in torchvision_extensions) == sorted(kept)
     assert len(dataset) == len(types) and dataset.class_to_idx == others.class_to_idx
     for name, (found, target) in zip(dataset.filenames(), dataset, strict=True):
         with Image.open(tmp_path/name) as file: expected = file.convert('RGB')
@@ -236,8 +251,12 @@ SPLITS = {   # files; split asked for; what comes, or what the error says
                              {'validation/a/2.jpg': 0}),
     'class missing in val': (['train/a/1.jpg', 'train/b/1.jpg', 'val/b/1.jpg'], 'val', {'val/b/1.jpg': 1}),
     'class only in val': (['train/b/1.jpg', 'val/a/1.jpg', 'val/b/1.jpg'], 'train', {'train/b/1.jpg': 1}),
-    'empty class': (['train/a/', 'train/b/1.jpg', 'val/b/1.jpg'], 'train', {'train/b/1.jpg': 1}),
-    'empty class, not divided': (['a/', 'b/1.jpg'], 'train', {'b/1.jpg': 1}),
+    'empty folder': (['train/a/', 'train/b/1.jpg', 'val/b/1.jpg'], 'train', {'train/b/1.jpg': 0}),
+    'empty folder, not divided': (['a/', 'b/1.jpg'], 'train', {'b/1.jpg': 0}),
+    'class whose folder is empty in val': (['train/a/1.jpg', 'train/b/1.jpg', 'val/a/', 'val/b/1.jpg'], 'val', {'val/b/1.jpg': 1}),
+    'flat beside labels': (['train/1.jpg', 'val/2.jpg', 'labels/1.xml'], 'train', {'train/1.jpg': -1}),
+    'flat beside a report': (['train/1.jpg', 'val/2.jpg', 'inspection/report.html', 'inspection/report.json', 'inspection/measures/train.npy'],
+                             'val', {'val/2.jpg': -1}),
     'deep': (['train/x/b/1.jpg', 'train/y/a/2.jpg', 'val/z/b/3.jpg'], 'val', {'val/z/b/3.jpg': 1}),
     'natural order': (['c10/1.jpg', 'c9/1.jpg', 'c9/10.jpg', 'c9/9.jpg'], 'train',
                       {'c9/1.jpg': 0, 'c9/9.jpg': 0, 'c9/10.jpg': 0, 'c10/1.jpg': 1}),
@@ -320,6 +339,229 @@ def test_images_beside_class_folders_are_left_out_aloud(tree):
     root = tree('a/1.jpg', 'stray.jpg', 'more.png')
     with pytest.warns(UserWarning, match='left out: 2; .*directly in the root'):
         assert len(ReaderImageFolder(root)) == 1
+
+
+# ---- folders without images
+
+BESIDE = {   # files beside cat/1.jpg, dog/2.jpg; the folders that are named
+    'labels': (['labels/1.xml', 'labels/2.xml'], 'labels'), 'an empty folder': (['empty/'], 'empty'),
+    'checkpoints': (['checkpoints/last/model.pth', 'runs/1/events.out.tfevents.17.host.1'], 'checkpoints, runs'),
+    'many': ([f'no{k}/' for k in range(7)], 'no0, no1, no2, no3, no4, …'), 'only the topmost': (['a/b/c/d/', 'a/e/'], 'a')}
+
+
+@pytest.mark.parametrize('name', BESIDE)
+@pytest.mark.parametrize('index_file', [None, 'index.npz'])
+def test_a_folder_without_images_is_not_a_class(tree, tmp_path, name, index_file):
+    "As in timm; torchvision raises an error for it."
+    others, named = BESIDE[name]
+    root = tree('cat/1.jpg', 'dog/2.jpg', *others)
+    theirs = TimmReaderImageFolder(str(root))
+    for _ in range(2):   # the second time from the index
+        readers = []
+        messages = told(lambda: readers.append(ReaderImageFolder(root, index_file=index_file and tmp_path/index_file)))
+        assert readers[0].class_to_idx == theirs.class_to_idx == {'cat': 0, 'dog': 1}
+        assert [os.path.join(root, name) for name in readers[0].filenames()] == [path for path, _ in theirs.samples]
+        assert len(messages) == 1 and f'folders without images are not classes: {named}. To give' in messages[0]
+    with pytest.raises(FileNotFoundError, match=named.split(',')[0]): ImageFolder(root)
+
+
+@pytest.mark.parametrize('extensions', [None, ('.png',), ('.jpg', '.png'), ('.xyz',)])
+def test_classes_are_timms_in_any_tree(tmp_path, extensions, quiet):
+    rng = random.Random(str(extensions))
+    for number in range(40):
+        root = tmp_path/str(number)
+        for _ in range(rng.randint(3, 14)):
+            folder = root.joinpath(*rng.choices(['a', 'b', 'B', 'c10', 'c9', 'labels', 'ü'], k=rng.randint(1, 3)))
+            folder.mkdir(parents=True, exist_ok=True)
+            for name in rng.sample(['1.jpg', '2.png', '3.xyz', '4.txt', '5'], rng.randint(0, 3)): (folder/name).touch()
+        types = list(extensions or img_extensions.get_img_extensions())
+        try: theirs = TimmReaderImageFolder(str(root), input_key=';'.join(types))
+        except RuntimeError:   # no images
+            with pytest.raises(ValueError, match='found no images'): ReaderImageFolder(root, extensions=extensions)
+            continue
+        ours = ReaderImageFolder(root, extensions=extensions)
+        # with names that differ only in case, timm's order is that of a set
+        assert list(map(str.lower, ours.class_to_idx)) == list(map(str.lower, theirs.class_to_idx))
+        assert set(ours.class_to_idx) == set(theirs.class_to_idx)
+        assert sorted(ours.filenames(absolute=True)) == sorted(path for path, _ in theirs.samples)
+
+
+def test_a_checkpoint_of_timm_meets_the_same_classes(tree, quiet):
+    "Of all splits together: a class that one split lacks, or whose folder is empty there, keeps its index."
+    root = tree('train/cat/1.jpg', 'train/rocket/2.jpg', 'train/astronaut/3.jpg', 'train/labels/1.xml', 'val/rocket/4.jpg', 'val/cat/', 'val/zebra/')
+    theirs = TimmReaderImageFolder(str(root/'train')).class_to_idx
+    assert all(ImageDataset(root, split=split).class_to_idx == theirs for split in ('train', 'val'))
+    assert listing(ImageDataset(root, split='val').reader) == {'val/rocket/4.jpg': theirs['rocket']}
+
+
+def test_folders_of_the_other_split_and_empty_folders_of_classes_are_not_named(tree):
+    root = tree('train/cat/1.jpg', 'train/dog/1.jpg', 'train/labels/1.xml', 'train/cat/notes/', 'val/cat/1.jpg', 'val/dog/', 'val/bird/')
+    for split, named in (('train', 'train/labels'), ('val', 'val/bird')):
+        [message] = told(lambda: ImageDataset(root, split=split))
+        assert f'are not classes: {named}. To give' in message
+
+
+def test_a_class_map_gives_an_empty_folder_an_index(tree):
+    root, class_map = tree('cat/1.jpg', 'empty/', 'labels/1.xml'), {'empty': 0, 'cat': 1}
+    datasets = []
+    assert told(lambda: datasets.append(ImageDataset(root, class_map=class_map))) == []
+    assert datasets[0].class_to_idx == class_map and listing(datasets[0].reader) == {'cat/1.jpg': 1}
+
+
+def test_a_folder_whose_images_are_all_left_out_is_not_a_class(tree):
+    root = tree('cat/1.jpg', 'dog/1.heic', 'dog/2.heic')
+    messages = told(lambda: ImageDataset(root))
+    assert ImageDataset(root).class_to_idx == TimmReaderImageFolder(str(root)).class_to_idx == {'cat': 0}
+    assert len(messages) == 2 and 'not read: 2 .heic' in messages[0] and 'are not classes: dog.' in messages[1]
+    [message] = told(lambda: ImageDataset(root, extensions='.heic'))   # the types were chosen, what follows for the classes was not
+    assert 'are not classes: cat.' in message
+    assert ImageDataset(root, extensions='.heic').class_to_idx == TimmReaderImageFolder(str(root), input_key='.heic').class_to_idx
+
+
+def test_a_flat_folder_beside_a_folder_without_images_is_read(tree):
+    root = tree('1.jpg', '2.jpg', 'labels/1.xml')
+    datasets = []
+    assert told(lambda: datasets.append(ImageDataset(root))) == []
+    assert listing(datasets[0].reader) == {'1.jpg': -1, '2.jpg': -1}
+
+
+def test_a_store_has_the_classes_and_the_reports_of_its_folder(tree):
+    names = ['cat/1.jpg', 'dog/2.jpg', 'dog/3.heic', 'dog/4', 'labels/1.xml', '@eaDir/1.jpg', 'inspection/report.html', 'inspection/report.json',
+             'inspection/measures/train.npy']
+    root, store = tree(*names), fsspec.filesystem('memory')
+    for name in names: store.pipe(f'/left_out/{name}', b'1')
+    here, there = (told(lambda: ImageDataset(place)) for place in (root, 'memory://left_out'))
+    assert [message.replace(str(root), 'memory://left_out') for message in here] == there and len(there) == 2
+    assert ImageDataset(root).class_to_idx == ImageDataset('memory://left_out').class_to_idx == {'cat': 0, 'dog': 1}
+
+
+def test_folders_of_the_system_are_not_listed(tree):
+    root = tree('cat/1.jpg', 'dog/1.jpg', '@eaDir/1.jpg/SYNOPHOTO_THUMB_M.jpg', 'cat/@eaDir/1.jpg', '$RECYCLE.BIN/1.jpg', '__MACOSX/cat/1.jpg',
+                'lost+found/1.jpg', '#recycle/cat/1.jpg', 'System Volume Information/1.jpg')
+    datasets = []
+    assert told(lambda: datasets.append(ImageDataset(root))) == []
+    assert listing(datasets[0].reader) == {'cat/1.jpg': 0, 'dog/1.jpg': 1}
+    assert find_splits(tree('train/1.jpg', 'val/2.jpg', '@eaDir/x/1.jpg', root='divided')) == ['train', 'val']
+
+
+# ---- what our commands wrote
+
+@pytest.fixture(scope='module')
+def written_before(tmp_path_factory):
+    "A folder of classes that contains what `inspect` and `write_pack` wrote."
+    top = tmp_path_factory.mktemp('before')
+    root = top/'photos'
+    for k, name in enumerate(('astronaut', 'cat', 'rocket')):
+        (root/name).mkdir(parents=True)
+        for j in range(2): Image.new('RGB', (20, 16), (80 * k, 99 * j, 7)).save(root/name/f'{j}.png')
+    before = ImageDataset(root)
+    inspect(before, top/'inspection', exact=True, progress=False)
+    write_pack(before, top/'packed', progress=False, format='keep')
+    for name in ('inspection', 'packed'): shutil.move(top/name, root)
+    return root
+
+
+def test_what_our_commands_wrote_changes_no_class(written_before, tmp_path):
+    datasets = []
+    assert told(lambda: datasets.append(ImageDataset(written_before, index_file=tmp_path/'index.npz'))) == []
+    assert told(lambda: datasets.append(ImageDataset(written_before, index_file=tmp_path/'index.npz'))) == []
+    for dataset in datasets: assert dataset.class_to_idx == {'astronaut': 0, 'cat': 1, 'rocket': 2} and len(dataset) == 6
+    assert datasets[0].class_to_idx == TimmReaderImageFolder(str(written_before)).class_to_idx
+
+
+def test_a_report_hides_no_images(written_before, tmp_path):
+    "It may have been written into a class folder, or into the root."
+    for name in ('photos', 'photos/cat', 'photos/measures'): shutil.copytree(written_before/'inspection', tmp_path/name, dirs_exist_ok=True)
+    for name in ('cat', 'dog', 'measures'):
+        (tmp_path/'photos'/name).mkdir(exist_ok=True)
+        (tmp_path/'photos'/name/'1.jpg').touch()
+    datasets = []
+    assert told(lambda: datasets.append(ImageDataset(tmp_path/'photos'))) == []
+    assert listing(datasets[0].reader) == {'cat/1.jpg': 0, 'dog/1.jpg': 1, 'measures/1.jpg': 2}
+
+
+def test_the_picture_of_demo_is_not_a_sample(tmp_path):
+    "Its content tells, not its name."
+    for name in ('a.png', 'b.png'): Image.new('RGB', (20, 16)).save(tmp_path/name)
+    batch = torch.zeros(2, 3, 8, 8), torch.tensor([0, 1])
+    show_batch(batch).savefig(tmp_path/'batch.png', dpi=100)
+    datasets = []
+    [message] = told(lambda: datasets.append(ImageDataset(tmp_path)))
+    assert datasets[0].filenames() == ['a.png', 'b.png'] and 'not read: 1 batch.png of `timmdata demo`' in message
+    shutil.copy(tmp_path/'batch.png', tmp_path/'c.png')   # another name: a sample
+    Image.new('RGB', (20, 16)).save(tmp_path/'batch.png')   # another content: a sample
+    assert told(lambda: datasets.append(ImageDataset(tmp_path))) == [] and datasets[1].filenames() == ['a.png', 'b.png', 'batch.png', 'c.png']
+    (tmp_path/'batch.png').unlink()
+    os.symlink('gone.png', tmp_path/'batch.png')
+    assert 'batch.png' in ImageDataset(tmp_path).filenames()
+
+
+# ---- files that are not read
+
+UNREAD = ['.heic', '.jp2', '.pbm', '.mpo', '.tga', '.ico', '.apng', '.dib', '.jxl', '.dng', '.svg', '.jpg_', '.jpg.bak', '', '.jpg?x=1', '.jpg ']
+
+
+@pytest.mark.parametrize('ending', UNREAD)
+@pytest.mark.parametrize('kind', ['classes', 'flat', 'tar', 'store'])
+def test_every_file_that_may_be_an_image_is_counted(tree, tmp_path, ending, kind):
+    folder = '' if kind == 'flat' else 'cat/'
+    places = {}
+    for name, files in (('mixed', ('a.jpg',)), ('alone', ())):
+        names = [f'{folder}{k}{ending}' for k in range(3)] + [f'{folder}{file}' for file in files] + [f'{folder}notes.txt']
+        places[name] = tree(*names, root=name)
+        if kind == 'tar': places[name] = shutil.make_archive(str(tmp_path/name), 'tar', tmp_path/name)
+        if kind == 'store':
+            places[name] = f'memory://unread{UNREAD.index(ending)}{name}'
+            for path in names: fsspec.filesystem('memory').pipe(f'{places[name][8:]}/{path}', b'1')
+    [message] = told(lambda: ImageDataset(places['mixed']))
+    assert len(ImageDataset(places['mixed'])) == 1 and 'files that may be images are not read: 3 ' in message
+    shown = {'': 'without an extension', '.jpg?x=1': '.jpg?…', '.jpg ': "'.jpg '"}.get(ending, ending)
+    assert f'not read: 3 {shown}. To read them, ' in message
+    with pytest.raises(ValueError, match='left out: 3 ') as raised: ImageDataset(places['alone'])
+    advice = f'extensions=[{ending!r}]' if ending and '?' not in ending else 'rename images so that they end in an image extension'
+    assert f'left out: 3 {shown}; ' in str(raised.value) and advice in str(raised.value)
+    if ending and '?' not in ending:   # the advice works
+        assert len(ImageDataset(places['alone'], extensions=[ending])) == 3 and len(ImageDataset(places['mixed'], extensions=['.jpg', ending])) == 4
+
+
+def test_many_types_are_one_line(tree):
+    root = tree('cat/1.jpg', *[f'cat/{k}.x{k % 30}x' for k in range(60)], *[f'cat/{k}.heic' for k in range(70)])
+    [message] = told(lambda: ImageDataset(root))
+    assert '70 .heic' in message and ', …. To read them' in message and len(message) < 400
+
+
+def test_a_type_that_was_added_and_is_not_chosen_is_counted(tree, extensions_put_back):
+    root = tree('cat/1.xyz', 'cat/2.jpg')
+    img_extensions.add_img_extensions('.xyz')
+    with pytest.raises(ValueError, match=r'left out: 1 \.jpg, 1 \.xyz'): ImageDataset(root, extensions='.png')
+
+
+# ---- names that look alike
+
+@pytest.mark.parametrize('first, second', [('caf\u00e9', 'cafe\u0301'), ('Cat', 'cat'), ('dog', 'dog '), ('red fox', 'red\u00a0fox'),
+                                           ('red fox', 'red  fox'), ('ant', 'a\u200bnt'), ('bee', '\ufeffbee')])
+@pytest.mark.parametrize('kind', ['folders', 'splits', 'tar'])
+def test_classes_that_look_alike_are_named_once(tree, tmp_path, first, second, kind):
+    names = [f'train/{first}/1.jpg', f'val/{second}/2.jpg'] if kind == 'splits' else [f'{first}/1.jpg', f'{second}/2.jpg']
+    root = tree(*names, *(['train/tea/3.jpg', 'val/tea/4.jpg'] if kind == 'splits' else ['tea/3.jpg']))
+    if len({path.name for path in root.rglob('*') if path.is_dir()} - {'train', 'val'}) < 3: pytest.skip('this file system joins the names')
+    timms = TimmReaderImageFolder(str(root)).class_to_idx
+    if kind == 'tar': root = shutil.make_archive(str(tmp_path/'archive'), 'tar', root)
+    datasets = []
+    [message] = told(lambda: datasets.append(ImageDataset(root)))
+    assert ascii(first) in message and ascii(second) in message and message.isascii() and 'class_map=' in message
+    assert set(datasets[0].class_to_idx) == set(timms) and datasets[0].class_to_idx['tea'] == timms['tea']   # the indexes stay
+    merged = {first: 0, second: 0, 'tea': 1}
+    apart = {first: 2, second: 0, 'tea': 1}
+    for class_map in (merged, apart):   # what the message advises
+        assert told(lambda: ImageDataset(root, class_map=class_map)) == []
+
+
+def test_a_class_map_that_lacks_only_a_twin_says_so(tree):
+    root = tree('cafe\u0301/1.jpg', 'tea/2.jpg')
+    [message] = told(lambda: ImageDataset(root, class_map={'caf\u00e9': 0, 'tea': 1}))
+    assert "images left out: 1; " in message and "'cafe\\u0301' looks like 'caf\\xe9', but is a different name: rename one of them" in message
+    with pytest.raises(ValueError, match='in the class map.*looks like'): ImageDataset(root, class_map={'caf\u00e9': 0})
 
 
 # ---- class maps
@@ -440,14 +682,6 @@ def test_scan_with_any_number_of_threads_is_the_same(tree):
 
 
 # ---- folders in class folders
-
-def told(make) -> list[str]:
-    "What was warned of."
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter('always')
-        make()
-    return [str(warning.message) for warning in caught]
-
 
 @pytest.mark.parametrize('files, here, elsewhere', [
     (('cat/1.jpg', 'cat/sub/2.jpg', 'dog/sub/3.jpg'), ['cat', 'sub'], ['cat', 'dog']),

@@ -20,7 +20,7 @@ from torch.utils.data import ConcatDataset, Dataset, Subset
 from ..core.checks import check_choice
 from ..core.faults import listed, printable
 from ..core.sample import with_fields
-from ..readers.class_map import ClassMap, build_class_map, check_class_map, load_class_map
+from ..readers.class_map import ClassMap, build_class_map, check_class_map, describe_twins, load_class_map
 from .image_dataset import ImageDataset
 from ..readers.base import ReaderFiles
 from ..readers.sample_table import LabelLists
@@ -295,7 +295,7 @@ def number_classes(
     missing = sorted(new - set(class_to_idx))
     if missing:
         raise ValueError(f'class_map has no index for {listed(missing)}: add it; '
-                         f'it has {listed(class_to_idx, 10)}')
+                         f'it has {listed(class_to_idx, 10)}{describe_twins(missing, class_to_idx)}')
     return class_to_idx
 
 # %% ../../nbs/datasets/20_relabel.ipynb #c4775ba3

@@ -24,15 +24,16 @@ from .store import is_url, list_names, list_objects
 from .base import SPLIT_NAMES, NoSplitError, ReaderFiles, choose_split, is_split_name
 from .base import is_whole, split_group
 from .class_map import ClassMap, natural_key
-from .extensions import Extensions, check_extensions, get_img_extensions
-from .file_index import FileIndex, keep_index, label_samples, stamp
+from .extensions import Extensions, check_extensions, get_img_extensions, is_ignored, is_img_extension
+from .extensions import unread_type
+from .file_index import DEMO, OUTPUT, FileIndex, keep_index, label_samples, stamp
 from .sample_table import SampleTable
 
 # %% ../../nbs/readers/30_folder.ipynb #dd7c1386
 def list_folder(
     folder: StrPath,
 ) -> tuple[list[str], list[str]]:
-    """List the names in a folder, without hidden ones.
+    """List the names in a folder, without hidden ones and the folders of the system.
 
     Args:
         folder: Folder to list, or its URL.
@@ -45,7 +46,7 @@ def list_folder(
     folders, files = [], []
     with os.scandir(folder) as entries:
         for entry in entries:
-            if not entry.name.startswith('.'):
+            if not is_ignored(entry.name):
                 (folders if entry.is_dir() else files).append(entry.name)
     return sorted(folders), sorted(files)
 
@@ -53,7 +54,7 @@ def list_folder(
 def find_splits(
     root: StrPath,
 ) -> list[str]:
-    """List the folders named like splits, if one of them contains folders or there are no others.
+    """List the folders named like splits, if one of them contains folders or no others may be classes.
 
     Args:
         root: Root of a dataset.
@@ -69,8 +70,18 @@ def find_splits(
             f'{root} is a file: pass the folder that contains the class folders')
     folders, _ = list_folder(root)
     named = [name for name in folders if is_split_name(name)]
-    holds_folders = any(list_folder(os.path.join(root, name))[0] for name in named)
-    return named if holds_folders or len(named) == len(folders) else []
+    if any(list_folder(os.path.join(root, name))[0] for name in named):
+        return named
+    others = [name for name in folders if name not in named]
+    may_be_classes = bool(named) and any(_may_hold_images(os.path.join(root, name)) for name in others)
+    return [] if may_be_classes else named
+
+
+def _may_hold_images(folder: str) -> bool:
+    "Return whether a folder contains images, or folders that are not known to be without."
+    folders, files = list_folder(folder)
+    has_images = any(is_img_extension(os.path.splitext(name)[1]) for name in files)
+    return has_images or bool(folders) and not _is_output(files)
 
 # %% ../../nbs/readers/30_folder.ipynb #395b785e
 def _nested_splits(folders: Iterable[str]) -> list[str]:
@@ -141,7 +152,31 @@ def resolve_split(
     return choose_split(splits, split, root, _hint(root, below), folders[:10])
 
 # %% ../../nbs/readers/30_folder.ipynb #4151ed8d
-_IMAGE_TYPES = frozenset('.avif .bmp .gif .heic .jp2 .jpeg .jpg .pgm .png .ppm .tif .tiff .webp'.split())
+# What our commands write into a folder: a report, a pack, a buffer.
+_OUTPUTS = {'report.html', 'report.json'}, {'_info.json'}, {'cursor', 'identity'}
+_DEMO_PICTURE = 'batch.png'
+
+
+def _is_output(files: Iterable[str]) -> bool:
+    "Return whether the files in a folder are those that timmdata writes, not those of a dataset."
+    return any(marks <= set(files) for marks in _OUTPUTS)
+
+
+def _count_unread(files: Sequence[str], has_images: bool) -> Counter:
+    "Count the files in a folder that may be images, by type; `has_images`: the folder contains others that are read."
+    if not has_images and _is_output(files):
+        return Counter({OUTPUT: 1})
+    return Counter(filter(None, map(unread_type, files)))
+
+
+def _is_demo_picture(path: str) -> bool:
+    "Return whether a file is a picture that Matplotlib drew: such a picture has its name at the beginning."
+    try:
+        with open(path, 'rb') as file:
+            begin = file.read(512)
+    except OSError:
+        return False
+    return begin.startswith(b'\x89PNG') and b'tEXtSoftware\0Matplotlib' in begin
 
 
 class _Listing(NamedTuple):
@@ -150,7 +185,7 @@ class _Listing(NamedTuple):
     stamp: tuple[int, int]
     folders: list[tuple[str, str]]   # Path, and where it leads if it is a link, else ''; sorted.
     table: SampleTable   # Its images, sorted.
-    left_out: Counter   # Extension → image files of other types.
+    left_out: Counter   # Type → files that may be images and are not read.
 
 
 def _in_order(paths: Iterable[str]) -> list[str]:
@@ -166,6 +201,7 @@ def _list_folder(root: str, folder: str, number: int, extensions: tuple[str, ...
     folders = []
     names = []
     left_out = Counter()
+    others = []   # names of files that are not read
     with os.scandir(here) as entries:
         for entry in entries:
             name = entry.name
@@ -178,14 +214,16 @@ def _list_folder(root: str, folder: str, number: int, extensions: tuple[str, ...
                 # a link to itself raises an error only when it is read
                 is_folder, is_file = False, True
             if is_folder:
-                target = os.path.realpath(entry.path) if entry.is_symlink() else ''
-                folders.append((prefix + name, target))
-            elif is_file and name.lower().endswith(extensions):
-                names.append(name)
+                if not is_ignored(name):
+                    target = os.path.realpath(entry.path) if entry.is_symlink() else ''
+                    folders.append((prefix + name, target))
+            elif not is_file or not name.lower().endswith(extensions):
+                others.append(name)
+            elif name == _DEMO_PICTURE and _is_demo_picture(entry.path):
+                left_out[DEMO] += 1
             else:
-                extension = os.path.splitext(name)[1].lower()
-                if extension in _IMAGE_TYPES:
-                    left_out[extension] += 1
+                names.append(name)
+    left_out += _count_unread(others, bool(names))
     paths = [prefix + name for name in _in_order(names)]
     return _Listing(time, sorted(folders),
                     SampleTable.from_samples(paths, [number] * len(paths)), left_out)
@@ -315,25 +353,27 @@ def scan_objects(
         as `scan_folder`; the column 'object' has size and tag, and `sources` is empty
     """
     wanted = check_extensions(extensions or get_img_extensions())
-    left_out = Counter()
     items, folders = [], {}   # folder → number
+    others = defaultdict(list)   # folder → names of files that are not read
     for item in list_objects(root):
         folder, name = os.path.split(item.key)
         if not any(start in ('', folder) or folder.startswith(f'{start}/')
                    for start in starts):
             continue
-        extension = os.path.splitext(name)[1].lower()
         if name.lower().endswith(wanted):
             items.append(item)
-        elif extension in _IMAGE_TYPES:
-            left_out[folder, extension] += 1
+        else:
+            others[folder].append(name)
         folders.setdefault(folder, len(folders))
+    filled = {os.path.dirname(item.key) for item in items}
+    left_out = {(folder, kind): count for folder, names in others.items()
+                for kind, count in _count_unread(names, folder in filled).items()}
     items.sort(key=lambda item: (natural_key(item.key), item.key))
     targets = [folders[os.path.dirname(item.key)] for item in items]
     places = np.array([item[1:] for item in items], np.int64).reshape(-1, 2)
     names = [item.key for item in items]
     table = SampleTable.from_samples(names, targets, {'object': places})
-    return FileIndex(table, tuple(folders), (), np.zeros((0, 2), np.int64), dict(left_out))
+    return FileIndex(table, tuple(folders), (), np.zeros((0, 2), np.int64), left_out)
 
 # %% ../../nbs/readers/30_folder.ipynb #0d0edd85
 def index_folder(
@@ -343,6 +383,9 @@ def index_folder(
     index_file: StrPath | None = None,
 ) -> FileIndex:
     """Read an index from its file, or scan if the file is absent or stale.
+
+    It is stale if the size or the modification time of a folder has changed. A folder that was replaced by another
+    one with the same size and time is not noticed: delete the index file then.
 
     Args:
         root: See `scan_folder`.

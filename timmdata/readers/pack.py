@@ -21,7 +21,7 @@ from ..core.arguments import warn_caller
 from ..core.faults import is_system_error, listed, printable
 from ..core.paths import StrPath, expand_home
 from .base import ReaderFiles, check_inside, choose_split, is_split_name, is_whole
-from .class_map import ClassMap, load_class_map
+from .class_map import ClassMap, describe_twins, load_class_map, warn_twins
 from .file_index import check_ends, index_path, keep_arrays, lie_within, load_array, stamps_of
 from .sample_table import MAX_CLASSES, LabelLists, SampleTable
 from .requests import copied_object, keep_objects
@@ -254,6 +254,8 @@ class ReaderPack(_IndexedReader):
         super().__init__(root, self._opened, self.info['class_to_idx'], source)
         if class_map:
             self._renumber(load_class_map(class_map, root))
+        else:
+            warn_twins(self.class_to_idx)
 
     def _open(self) -> SampleTable:
         folder = os.path.join(self.root, 'index', self.split)
@@ -307,12 +309,13 @@ class ReaderPack(_IndexedReader):
         for name, idx in self.class_to_idx.items():
             new[idx] = class_map.get(name, -1)
         rows = np.flatnonzero(new[self.targets] >= 0)
+        twins = describe_twins(self.class_to_idx, class_map)
         if not len(rows):
-            raise ValueError(f'none of the classes of {self.root} is in the class map')
+            raise ValueError(f'none of the classes of {self.root} is in the class map{twins}')
         if len(rows) < len(self):
             warn_caller(
                 f'{self.root}: images left out: {len(self) - len(rows):,}; their classes have no '
-                'class index')
+                f'class index{twins}')
         self.samples = self.samples.select(rows, new[self.targets[rows]])
         self.class_to_idx = class_map
 

@@ -30,6 +30,7 @@ from ..core.checks import check_number, optional
 from ..core.faults import SourceError, printable
 from ..core.memory_pool import end_with
 from ..core.paths import StrPath
+from .extensions import is_ignored
 
 # %% ../../nbs/readers/26_store.ipynb #57000009
 def is_url(
@@ -452,11 +453,11 @@ def list_objects(
         url: URL of a folder.
 
     Returns:
-        sorted by name, without those whose names begin with a dot
+        sorted by name, without hidden ones and those in folders of the system
     """
     found = []
     for item in _list(url, 'objects'):
-        is_hidden = any(part.startswith('.') for part in item.key.split('/'))
+        is_hidden = any(map(is_ignored, item.key.split('/')))
         if item.key and not item.key.endswith('/') and not is_hidden:
             found.append(item)
     return sorted(found)
@@ -473,7 +474,7 @@ def list_names(
     Returns:
         folders, objects; without hidden ones
     """
-    folders, files = (sorted(name for name in names if name and name[0] != '.')
+    folders, files = (sorted(name for name in names if name and not is_ignored(name))
                       for names in _list(url, 'names'))
     return folders, files
 

@@ -28,7 +28,7 @@ from ..core.faults import SourceError, is_system_error, printable
 from ..core.paths import StrPath, expand_home
 from .base import ReaderFiles, Source, choose_split, is_split_name, is_whole, open_file, split_group
 from .class_map import ClassMap, natural_key
-from .extensions import Extensions, check_extensions, get_img_extensions, is_img_extension
+from .extensions import Extensions, check_extensions, get_img_extensions, is_ignored, unread_type
 from .file_index import LINKS, FileIndex, index_path, keep_index, label_samples, stamps_of
 from .folder import list_folder
 from .sample_table import SampleTable
@@ -160,7 +160,7 @@ def scan_tars(
     extensions: Extensions | None = None,
     num_threads: int = 8,
 ) -> FileIndex:
-    """Find all images in archives. Hidden files are skipped, as in folders.
+    """Find all images in archives. What is hidden or of the system is skipped, as in folders.
 
     Args:
         root: A tar, or a folder of tars.
@@ -168,7 +168,7 @@ def scan_tars(
         num_threads: Number of archives read at the same time.
     """
     root = os.fspath(root)
-    wanted = frozenset(check_extensions(extensions or get_img_extensions()))
+    wanted = check_extensions(extensions or get_img_extensions())
     archives = list_archives(root)
     times = np.array(stamps_of(root, archives), np.int64)
     rows, left_out = [], Counter()   # of images: key, path, archive, offset, size
@@ -177,16 +177,17 @@ def scan_tars(
             lambda name: list_tar(os.path.join(root, name) if name else root), archives)
         for number, members in enumerate(found):
             for inside, offset, size in members:
-                extension = posixpath.splitext(inside)[1].lower()
-                if any(part.startswith('.') for part in inside.split('/')):
+                if any(map(is_ignored, inside.split('/'))):
                     continue
+                name = posixpath.basename(inside).lower()
                 path = posixpath.join(archives[number], inside)
-                if extension in wanted and offset >= 0:
+                is_image = name.endswith(wanted)
+                if is_image and offset >= 0:
                     rows.append((natural_key(inside), path, number, offset, size))
-                elif extension in wanted:
-                    left_out[_folder_of(path), LINKS] += 1
-                elif extension == '.cls' or is_img_extension(extension):
-                    left_out[_folder_of(path), extension] += 1
+                    continue
+                reason = LINKS if is_image else '.cls' if name.endswith('.cls') else unread_type(name)
+                if reason:
+                    left_out[_folder_of(path), reason] += 1
     rows.sort(key=lambda row: row[0])
     folders = {}   # name → number, in the order in which they come
     targets = [folders.setdefault(_folder_of(path), len(folders)) for _, path, *_ in rows]

@@ -14,7 +14,7 @@ import torch
 
 from ..core.checks import check_choice, check_whole
 from ..core.faults import listed
-from .class_map import load_class_map
+from .class_map import describe_twins, load_class_map, warn_twins
 
 # %% ../../nbs/readers/45_target_fields.ipynb #9d8ea2ba
 def get_field(
@@ -97,6 +97,8 @@ class TargetFields:
         self.is_mapped = bool(class_map)
         own = {name: idx for idx, name in enumerate(self.names)}
         self.class_to_idx = load_class_map(class_map) if class_map else own
+        if not class_map:
+            warn_twins(own)
         if self.is_dense and self.is_mapped and not all(isinstance(key, Integral)
                                                         for key in self.class_to_idx):
             raise ValueError(
@@ -124,7 +126,7 @@ class TargetFields:
         key = self.names[label] if is_own else label
         if key in self.class_to_idx:
             return self.class_to_idx[key]
-        raise ValueError(f'class_map has no index for label {key!r}: add it')
+        raise ValueError(f'class_map has no index for label {key!r}: add it{describe_twins([key], self.class_to_idx)}')
 
     def _moved(self, values: list) -> list[float]:
         "Move the values of a vector to their new indexes."
