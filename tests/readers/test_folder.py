@@ -256,7 +256,7 @@ SPLITS = {   # files; split asked for; what comes, or what the error says
     'class whose folder is empty in val': (['train/a/1.jpg', 'train/b/1.jpg', 'val/a/', 'val/b/1.jpg'], 'val', {'val/b/1.jpg': 1}),
     'flat beside labels': (['train/1.jpg', 'val/2.jpg', 'labels/1.xml'], 'train', {'train/1.jpg': -1}),
     'flat beside a report': (['train/1.jpg', 'val/2.jpg', 'inspection/report.html', 'inspection/report.json', 'inspection/measures/train.npy'],
-                             'val', {'val/2.jpg': -1}),
+                             'train', {'train/1.jpg': -1}),
     'deep': (['train/x/b/1.jpg', 'train/y/a/2.jpg', 'val/z/b/3.jpg'], 'val', {'val/z/b/3.jpg': 1}),
     'natural order': (['c10/1.jpg', 'c9/1.jpg', 'c9/10.jpg', 'c9/9.jpg'], 'train',
                       {'c9/1.jpg': 0, 'c9/9.jpg': 0, 'c9/10.jpg': 0, 'c10/1.jpg': 1}),

@@ -132,7 +132,7 @@ def _image_ending(extensions: tuple[str, ...]) -> re.Pattern:
     "Match an extension of images that ends before the name does."
     return re.compile(f'({"|".join(map(re.escape, extensions))})([^a-z0-9].*)', re.DOTALL)
 
-
+# %% ../../nbs/readers/00_extensions.ipynb #c00unreadtwo
 def unread_type(
     name: str,
 ) -> str | None:
@@ -154,16 +154,14 @@ def unread_type(
     if ending in _COPIES:   # compressed, or kept for some reason: what counts is the type before
         inner = unread_type(stem)
         return inner + ending if inner and inner.startswith('.') else None
-    if ending in _other_types():
+    if ending in _other_types() or name.upper() in _OTHER_NAMES or '.tfevents.' in name:
         return None
     found = _image_ending(IMG_EXTENSIONS).search(name.lower())
     if found:
         extension, rest = found.groups()
         is_short = len(rest) == 1 or _PLAIN_TYPE.fullmatch(rest)
         return extension + (rest if is_short else f'{rest[0]}…')
-    if _PLAIN_TYPE.fullmatch(ending):
-        return ending
-    return None if name.upper() in _OTHER_NAMES or '.tfevents.' in name else NO_EXTENSION
+    return ending if _PLAIN_TYPE.fullmatch(ending) else NO_EXTENSION
 
 # %% ../../nbs/readers/00_extensions.ipynb #c00isignored
 # of Synology, QNAP, macOS, Windows and Linux
