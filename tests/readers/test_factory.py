@@ -2,16 +2,21 @@
 import re
 import subprocess
 import sys
+import tarfile
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from grids import full
+from PIL import Image
 from torch import distributed
 
-from timmdata import create_dataset, create_loader
+from timmdata import ImageDataset, create_dataset, create_loader
 from timmdata.loaders.stream_loader import check_ranks
+from timmdata.look.pictures import show_batch
+from timmdata.readers.folder import ReaderImageFolder
+from timmdata.readers.tar import ReaderImageTar
 
 timm_data = pytest.importorskip('timm.data')
 pytestmark = [pytest.mark.timeout(120), pytest.mark.filterwarnings('ignore:This DataLoader will create'),
@@ -125,3 +130,23 @@ except ImportError as error: print('refused:', error)
         done = subprocess.run([sys.executable, '-c', code.format(package)], capture_output=True, text=True, timeout=100)
         assert done.returncode == 0, done.stderr
         assert re.search(f'refused: .*{message}', done.stdout), done.stdout
+
+
+def test_shards_beside_what_our_commands_wrote_are_still_shards(tmp_path):
+    "`timmdata inspect .` and `timmdata demo .` in a folder of tars."
+    for k in range(2): Image.new('RGB', (20, 16)).save(tmp_path/f'{k}.png')
+    for name in ('cat', 'dog'):
+        with tarfile.open(tmp_path/f'{name}.tar', 'w') as tar:
+            for k in range(2): tar.add(tmp_path/f'{k}.png', f'{k}.png')
+    for k in range(2): (tmp_path/f'{k}.png').unlink()
+    before = ImageDataset(tmp_path)
+    assert isinstance(before.reader, ReaderImageTar) and before.class_to_idx == {'cat': 0, 'dog': 1}
+    (tmp_path/'inspection/measures').mkdir(parents=True)
+    for name in ('report.html', 'report.json', 'measures/train.npy'): (tmp_path/'inspection'/name).touch()
+    (tmp_path/'labels').mkdir()
+    (tmp_path/'labels/1.xml').touch()
+    show_batch((torch.zeros(2, 3, 8, 8), torch.tensor([0, 1]))).savefig(tmp_path/'batch.png')
+    after = ImageDataset(tmp_path)
+    assert after.filenames() == before.filenames() and after.class_to_idx == before.class_to_idx
+    Image.new('RGB', (20, 16)).save(tmp_path/'labels/1.png')
+    assert isinstance(ImageDataset(tmp_path).reader, ReaderImageFolder)   # images beside archives: a folder, as before

@@ -435,6 +435,11 @@ def test_a_store_has_the_classes_and_the_reports_of_its_folder(tree):
     assert ImageDataset(root).class_to_idx == ImageDataset('memory://left_out').class_to_idx == {'cat': 0, 'dog': 1}
 
 
+def test_a_class_called_train_of_other_types_is_a_class(tree):
+    root = tree('train/1.heic', 'bus/2.heic')
+    assert listing(ImageDataset(root, extensions='.heic').reader) == {'bus/2.heic': 0, 'train/1.heic': 1}
+
+
 def test_folders_of_the_system_are_not_listed(tree):
     root = tree('cat/1.jpg', 'dog/1.jpg', '@eaDir/1.jpg/SYNOPHOTO_THUMB_M.jpg', 'cat/@eaDir/1.jpg', '$RECYCLE.BIN/1.jpg', '__MACOSX/cat/1.jpg',
                 'lost+found/1.jpg', '#recycle/cat/1.jpg', 'System Volume Information/1.jpg')

@@ -3,15 +3,18 @@ import json
 import pickle
 import tarfile
 import tracemalloc
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 from grids import quick
+from PIL import Image
 from wds_shards import NUM, timm_wds
 
 from timmdata import ImageDataset, create_loader
 from timmdata.datasets.factory import create_dataset
+from timmdata.datasets.packing import write_pack
 from timmdata.readers.pack import ROW, ReaderShards, choose_shards, holds_shards, open_index, save_index
 from timmdata.readers.sample_table import LabelLists, SampleTable
 
@@ -107,3 +110,20 @@ def test_a_copy_reads_the_same(shards):
     info = json.loads((shards/'_info.json').read_text())['splits']['val']
     assert reader.filename(0, absolute=True).startswith(str(shards/info['filenames'][0]))
     assert reader.filename(0, basename=True) == reader.filename(0)
+
+
+def test_classes_of_a_pack_that_look_alike_are_told(tmp_path):
+    for k, name in enumerate(('cafe\u0301', 'tea', 'Tea')):
+        (tmp_path/'photos'/name).mkdir(parents=True)
+        Image.new('RGB', (20, 16), (80 * k, 7, 7)).save(tmp_path/'photos'/name/'1.png')
+    if len(list((tmp_path/'photos').iterdir())) < 3: pytest.skip('this file system joins the names')
+    with pytest.warns(UserWarning, match="'Tea' and 'tea'"): photos = ImageDataset(tmp_path/'photos')
+    write_pack(photos, tmp_path/'pack', progress=False, format='keep')
+    with pytest.warns(UserWarning, match="look alike.*'Tea' and 'tea'"): pack = ImageDataset(tmp_path/'pack')
+    assert pack.class_to_idx == photos.class_to_idx
+    with warnings.catch_warnings():
+        warnings.simplefilter('error')
+        ImageDataset(tmp_path/'pack', class_map={**photos.class_to_idx, 'tea': photos.class_to_idx['Tea']})
+    with pytest.warns(UserWarning, match=r"left out: 1; .*'cafe\\u0301' looks like 'caf\\xe9'"):
+        ImageDataset(tmp_path/'pack', class_map={'caf\u00e9': 0, 'tea': 1, 'Tea': 2})
+    with pytest.raises(ValueError, match='looks like'): ImageDataset(tmp_path/'pack', class_map={'caf\u00e9': 0})

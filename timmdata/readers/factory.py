@@ -14,8 +14,7 @@ from urllib.request import url2pathname
 from ..core.checks import argument_names, check_arguments, check_type
 from ..core.paths import StrPath, expand_home
 from .base import Reader, split_group
-from .extensions import is_img_extension
-from .folder import ReaderImageFolder, find_splits, list_folder
+from .folder import ReaderImageFolder, find_splits, holds_images, list_folder, may_hold_images
 from .huggingface import ReaderHfds, ReaderHfids
 from .pack import ReaderPack, ReaderShards, holds_shards, read_pack
 from .store import ask_once, check_url, is_url
@@ -32,9 +31,10 @@ _TARS = ('.tar', '.tar.gz', '.tgz', '.tar.bz2', '.tar.xz', '.tar.zst')
 
 def _is_folder_of_tars(folder: str) -> bool:
     folders, names = list_folder(folder)
-    if folders or any(is_img_extension(os.path.splitext(name)[1]) for name in names):
+    if not any(name.lower().endswith('.tar') for name in names):
         return False
-    return any(name.lower().endswith('.tar') for name in names)
+    beside = [os.path.join(folder, name) for name in folders]
+    return not holds_images(folder, names) and not any(map(may_hold_images, beside))
 
 
 def holds_tars(
