@@ -10,7 +10,16 @@ from timm.utils.misc import natural_key as timm_natural_key
 
 from timmdata.datasets.relabel import number_classes
 from timmdata.readers.class_map import (
-    ClassMapError, build_class_map, check_class_map, describe_twins, find_twins, load_class_map, natural_key, unseen_form, warn_twins)
+    ClassMapError,
+    build_class_map,
+    check_class_map,
+    describe_twins,
+    find_twins,
+    load_class_map,
+    natural_key,
+    unseen_form,
+    warn_twins,
+)
 from timmdata.readers.target_fields import TargetFields
 
 pytestmark = pytest.mark.timeout(60)
@@ -40,11 +49,13 @@ def test_classes_are_numbered_in_that_order():
 
 # ---- names that look alike
 
-ALIKE = [('caf\u00e9', 'cafe\u0301'), ('Cat', 'cat'), ('STRASSE', 'stra\u00dfe'), ('cat', ' cat'), ('cat', 'cat\t'), ('red fox', 'red  fox'),
+ALIKE = [('caf\u00e9', 'cafe\u0301'), ('Cat', 'cat'), ('STRASSE', 'stra\u00dfe'), ('cat', ' cat'), ('cat', 'cat\t'),
+         ('red fox', 'red  fox'),
          ('red fox', 'red\u00a0fox'), ('red fox', 'red\u3000fox'), ('red fox', 'red\u2009fox'), ('cat', 'c\u200bat'), ('cat', '\ufeffcat'),
          ('cat', 'ca\u00adt'), ('cat', 'cat\u2060'), ('\u2764', '\u2764\ufe0f'), ('\ud55c', '\u1112\u1161\u11ab'), ('\u212b', '\u00c5'),
          ('cat', 'cat\x00'), ('\u0130', 'i\u0307'), ('cat\r', 'cat')]
-APART = [('cat', 'cats'), ('m2', 'm\u00b2'), ('resume', 'r\u00e9sum\u00e9'), ('red fox', 'redfox'), ('a-b', 'a_b'), ('1', '01'), ('\uff11', '1'),
+APART = [('cat', 'cats'), ('m2', 'm\u00b2'), ('resume', 'r\u00e9sum\u00e9'), ('red fox', 'redfox'), ('a-b', 'a_b'), ('1', '01'),
+         ('\uff11', '1'),
          ('a\udcff', 'a\udcfe'), ('\u2460', '1'), ('', 'a')]
 
 

@@ -5,8 +5,7 @@ import pytest
 from PIL import Image
 from torchvision.datasets.folder import IMG_EXTENSIONS as torchvision_extensions
 
-from timmdata.readers.extensions import (
-    NO_EXTENSION, add_img_extensions, get_img_extensions, is_ignored, set_img_extensions, unread_type)
+from timmdata.readers.extensions import NO_EXTENSION, add_img_extensions, get_img_extensions, is_ignored, set_img_extensions, unread_type
 
 pytestmark = pytest.mark.timeout(60)
 DATA_TYPES = {'BUFR', 'GRIB', 'HDF5', 'MPEG'}   # Pillow knows their names, not their pixels
@@ -34,15 +33,17 @@ def test_every_type_that_python_calls_an_image_is_reported():
 @pytest.mark.parametrize('name, kind', [
     ('a.heic', '.heic'), ('a.HEIF', '.heif'), ('a.jxl', '.jxl'), ('a.dng', '.dng'), ('a.svg', '.svg'), ('a.eps', '.eps'), ('a.xyz', '.xyz'),
     ('a', NO_EXTENSION), ('a.', NO_EXTENSION), ('2024.11.28', NO_EXTENSION), ('my photo v1.5 of a cat', NO_EXTENSION),
-    ('a.jpg_', '.jpg_'), ('a.jpg ', '.jpg '), ('a.JPG~', '.jpg~'), ('a.jpg\u00a0', '.jpg\u00a0'), ('a.jpg?x=1', '.jpg?…'), ('a.png?x=2', '.png?…'),
+    ('a.jpg_', '.jpg_'), ('a.jpg ', '.jpg '), ('a.JPG~', '.jpg~'), ('a.jpg\u00a0', '.jpg\u00a0'), ('a.jpg?x=1', '.jpg?…'),
+    ('a.png?x=2', '.png?…'),
     ('a.jpg (1)', '.jpg …'), ('a.jpg:large', '.jpg:…'), ('a.jpg.1', '.jpg.…'), ('a.jpg.bak', '.jpg.bak'), ('a.jpg.gz', '.jpg.gz'),
     ('a.jfif_', '.jfif_'), ('a.nii.gz', '.nii.gz'), ('a.jpg.webp2', '.jpg.webp2')])
 def test_what_may_be_an_image_is_counted_under_its_type(name, kind):
     assert unread_type(name) == kind
 
 
-@pytest.mark.parametrize('name', """a.txt a.XML a.json a.csv a.py a.md a.npy a.npz a.db a.ini a.yaml a.log a.pdf a.zip a.tar.gz a.csv.gz a.mp4 a.wav
-    a.pth a.safetensors a.bin a.h5 a.html a.ipynb a.jpg.txt a.jpg.json a.png.npy a.gif.mp4 a.bak a.tfw README LICENSE Makefile SHA256SUMS
+@pytest.mark.parametrize('name', """a.txt a.XML a.json a.csv a.py a.md a.npy a.npz a.db a.ini a.yaml a.log a.pdf a.zip
+    a.tar.gz a.csv.gz a.mp4 a.wav a.pth a.safetensors a.bin a.h5 a.html a.ipynb
+    a.jpg.txt a.jpg.json a.png.npy a.gif.mp4 a.bak a.tfw README LICENSE Makefile SHA256SUMS
     events.out.tfevents.1700000000.host.7.0""".split())
 def test_what_is_certainly_not_an_image_is_not_counted(name):
     assert unread_type(name) is None

@@ -51,11 +51,11 @@ def quiet():
         yield
 
 
-def told(make) -> list[str]:
+def told(make, *args, **settings) -> list[str]:
     "What was warned of."
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter('always')
-        make()
+        make(*args, **settings)
     return [str(warning.message) for warning in caught]
 
 
@@ -181,7 +181,8 @@ def test_types_are_those_of_torchvision_other_names_of_jpeg_and_two_more(tmp_pat
     for number, extension in enumerate(types):
         folder = tmp_path/str(number % 3)
         folder.mkdir(exist_ok=True)
-        image.convert('L' if extension == '.pgm' else 'RGB').save(folder/f'photo{extension.upper()}', 'JPEG' if extension in jpegs else None)
+        kind = 'JPEG' if extension in jpegs else None
+        image.convert('L' if extension == '.pgm' else 'RGB').save(folder/f'photo{extension.upper()}', kind)
     dataset, others = ImageDataset(tmp_path), ImageFolder(tmp_path)
     kept = [os.path.relpath(path, tmp_path) for path, _ in others.samples]
     assert sorted(name for name in dataset.filenames() if os.path.splitext(name)[1].lower() in torchvision_extensions) == sorted(kept)
@@ -222,6 +223,7 @@ def test_folder_named_like_an_image(tree):
 
 # ---- splits
 
+REPORT = 'report.html', 'report.json', 'measures/train.npy'
 SPLITS = {   # files; split asked for; what comes, or what the error says
     'train by default': (['train/a/1.jpg', 'val/a/2.jpg'], 'train', {'train/a/1.jpg': 0}),
     'val': (['train/a/1.jpg', 'val/a/2.jpg'], 'val', {'val/a/2.jpg': 0}),
@@ -255,8 +257,7 @@ SPLITS = {   # files; split asked for; what comes, or what the error says
     'empty folder, not divided': (['a/', 'b/1.jpg'], 'train', {'b/1.jpg': 0}),
     'class whose folder is empty in val': (['train/a/1.jpg', 'train/b/1.jpg', 'val/a/', 'val/b/1.jpg'], 'val', {'val/b/1.jpg': 1}),
     'flat beside labels': (['train/1.jpg', 'val/2.jpg', 'labels/1.xml'], 'train', {'train/1.jpg': -1}),
-    'flat beside a report': (['train/1.jpg', 'val/2.jpg', 'inspection/report.html', 'inspection/report.json', 'inspection/measures/train.npy'],
-                             'train', {'train/1.jpg': -1}),
+    'flat beside a report': (['train/1.jpg', 'val/2.jpg', *(f'inspection/{name}' for name in REPORT)], 'train', {'train/1.jpg': -1}),
     'deep': (['train/x/b/1.jpg', 'train/y/a/2.jpg', 'val/z/b/3.jpg'], 'val', {'val/z/b/3.jpg': 1}),
     'natural order': (['c10/1.jpg', 'c9/1.jpg', 'c9/10.jpg', 'c9/9.jpg'], 'train',
                       {'c9/1.jpg': 0, 'c9/9.jpg': 0, 'c9/10.jpg': 0, 'c10/1.jpg': 1}),
@@ -357,10 +358,10 @@ def test_a_folder_without_images_is_not_a_class(tree, tmp_path, name, index_file
     root = tree('cat/1.jpg', 'dog/2.jpg', *others)
     theirs = TimmReaderImageFolder(str(root))
     for _ in range(2):   # the second time from the index
-        readers = []
-        messages = told(lambda: readers.append(ReaderImageFolder(root, index_file=index_file and tmp_path/index_file)))
-        assert readers[0].class_to_idx == theirs.class_to_idx == {'cat': 0, 'dog': 1}
-        assert [os.path.join(root, name) for name in readers[0].filenames()] == [path for path, _ in theirs.samples]
+        messages = told(ReaderImageFolder, root, index_file=index_file and tmp_path/index_file)
+        reader = ReaderImageFolder(root, index_file=index_file and tmp_path/index_file)
+        assert reader.class_to_idx == theirs.class_to_idx == {'cat': 0, 'dog': 1}
+        assert [os.path.join(root, name) for name in reader.filenames()] == [path for path, _ in theirs.samples]
         assert len(messages) == 1 and f'folders without images are not classes: {named}. To give' in messages[0]
     with pytest.raises(FileNotFoundError, match=named.split(',')[0]): ImageFolder(root)
 
@@ -388,7 +389,8 @@ def test_classes_are_timms_in_any_tree(tmp_path, extensions, quiet):
 
 def test_a_checkpoint_of_timm_meets_the_same_classes(tree, quiet):
     "Of all splits together: a class that one split lacks, or whose folder is empty there, keeps its index."
-    root = tree('train/cat/1.jpg', 'train/rocket/2.jpg', 'train/astronaut/3.jpg', 'train/labels/1.xml', 'val/rocket/4.jpg', 'val/cat/', 'val/zebra/')
+    root = tree('train/cat/1.jpg', 'train/rocket/2.jpg', 'train/astronaut/3.jpg', 'train/labels/1.xml',
+                'val/rocket/4.jpg', 'val/cat/', 'val/zebra/')
     theirs = TimmReaderImageFolder(str(root/'train')).class_to_idx
     assert all(ImageDataset(root, split=split).class_to_idx == theirs for split in ('train', 'val'))
     assert listing(ImageDataset(root, split='val').reader) == {'val/rocket/4.jpg': theirs['rocket']}
@@ -397,7 +399,7 @@ def test_a_checkpoint_of_timm_meets_the_same_classes(tree, quiet):
 def test_folders_of_the_other_split_and_empty_folders_of_classes_are_not_named(tree):
     root = tree('train/cat/1.jpg', 'train/dog/1.jpg', 'train/labels/1.xml', 'train/cat/notes/', 'val/cat/1.jpg', 'val/dog/', 'val/bird/')
     for split, named in (('train', 'train/labels'), ('val', 'val/bird')):
-        [message] = told(lambda: ImageDataset(root, split=split))
+        [message] = told(ImageDataset, root, split=split)
         assert f'are not classes: {named}. To give' in message
 
 
@@ -426,11 +428,10 @@ def test_a_flat_folder_beside_a_folder_without_images_is_read(tree):
 
 
 def test_a_store_has_the_classes_and_the_reports_of_its_folder(tree):
-    names = ['cat/1.jpg', 'dog/2.jpg', 'dog/3.heic', 'dog/4', 'labels/1.xml', '@eaDir/1.jpg', 'inspection/report.html', 'inspection/report.json',
-             'inspection/measures/train.npy']
+    names = ['cat/1.jpg', 'dog/2.jpg', 'dog/3.heic', 'dog/4', 'labels/1.xml', '@eaDir/1.jpg', *(f'inspection/{name}' for name in REPORT)]
     root, store = tree(*names), fsspec.filesystem('memory')
     for name in names: store.pipe(f'/left_out/{name}', b'1')
-    here, there = (told(lambda: ImageDataset(place)) for place in (root, 'memory://left_out'))
+    here, there = (told(ImageDataset, place) for place in (root, 'memory://left_out'))
     assert [message.replace(str(root), 'memory://left_out') for message in here] == there and len(there) == 2
     assert ImageDataset(root).class_to_idx == ImageDataset('memory://left_out').class_to_idx == {'cat': 0, 'dog': 1}
 
@@ -441,8 +442,8 @@ def test_a_class_called_train_of_other_types_is_a_class(tree):
 
 
 def test_folders_of_the_system_are_not_listed(tree):
-    root = tree('cat/1.jpg', 'dog/1.jpg', '@eaDir/1.jpg/SYNOPHOTO_THUMB_M.jpg', 'cat/@eaDir/1.jpg', '$RECYCLE.BIN/1.jpg', '__MACOSX/cat/1.jpg',
-                'lost+found/1.jpg', '#recycle/cat/1.jpg', 'System Volume Information/1.jpg')
+    root = tree('cat/1.jpg', 'dog/1.jpg', '@eaDir/1.jpg/SYNOPHOTO_THUMB_M.jpg', 'cat/@eaDir/1.jpg', '$RECYCLE.BIN/1.jpg',
+                '__MACOSX/cat/1.jpg', 'lost+found/1.jpg', '#recycle/cat/1.jpg', 'System Volume Information/1.jpg')
     datasets = []
     assert told(lambda: datasets.append(ImageDataset(root))) == []
     assert listing(datasets[0].reader) == {'cat/1.jpg': 0, 'dog/1.jpg': 1}
@@ -476,7 +477,8 @@ def test_what_our_commands_wrote_changes_no_class(written_before, tmp_path):
 
 def test_a_report_hides_no_images(written_before, tmp_path):
     "It may have been written into a class folder, or into the root."
-    for name in ('photos', 'photos/cat', 'photos/measures'): shutil.copytree(written_before/'inspection', tmp_path/name, dirs_exist_ok=True)
+    for name in ('photos', 'photos/cat', 'photos/measures'):
+        shutil.copytree(written_before/'inspection', tmp_path/name, dirs_exist_ok=True)
     for name in ('cat', 'dog', 'measures'):
         (tmp_path/'photos'/name).mkdir(exist_ok=True)
         (tmp_path/'photos'/name/'1.jpg').touch()
@@ -495,7 +497,8 @@ def test_the_picture_of_demo_is_not_a_sample(tmp_path):
     assert datasets[0].filenames() == ['a.png', 'b.png'] and 'not read: 1 batch.png of `timmdata demo`' in message
     shutil.copy(tmp_path/'batch.png', tmp_path/'c.png')   # another name: a sample
     Image.new('RGB', (20, 16)).save(tmp_path/'batch.png')   # another content: a sample
-    assert told(lambda: datasets.append(ImageDataset(tmp_path))) == [] and datasets[1].filenames() == ['a.png', 'b.png', 'batch.png', 'c.png']
+    assert told(lambda: datasets.append(ImageDataset(tmp_path))) == []
+    assert datasets[1].filenames() == ['a.png', 'b.png', 'batch.png', 'c.png']
     (tmp_path/'batch.png').unlink()
     os.symlink('gone.png', tmp_path/'batch.png')
     assert 'batch.png' in ImageDataset(tmp_path).filenames()
@@ -503,7 +506,8 @@ def test_the_picture_of_demo_is_not_a_sample(tmp_path):
 
 # ---- files that are not read
 
-UNREAD = ['.heic', '.jp2', '.pbm', '.mpo', '.tga', '.ico', '.apng', '.dib', '.jxl', '.dng', '.svg', '.jpg_', '.jpg.bak', '', '.jpg?x=1', '.jpg ']
+UNREAD = ['.heic', '.jp2', '.pbm', '.mpo', '.tga', '.ico', '.apng', '.dib', '.jxl', '.dng', '.svg',
+          '.jpg_', '.jpg.bak', '', '.jpg?x=1', '.jpg ']
 
 
 @pytest.mark.parametrize('ending', UNREAD)
@@ -526,7 +530,8 @@ def test_every_file_that_may_be_an_image_is_counted(tree, tmp_path, ending, kind
     advice = f'extensions=[{ending!r}]' if ending and '?' not in ending else 'rename images so that they end in an image extension'
     assert f'left out: 3 {shown}; ' in str(raised.value) and advice in str(raised.value)
     if ending and '?' not in ending:   # the advice works
-        assert len(ImageDataset(places['alone'], extensions=[ending])) == 3 and len(ImageDataset(places['mixed'], extensions=['.jpg', ending])) == 4
+        assert len(ImageDataset(places['alone'], extensions=[ending])) == 3
+        assert len(ImageDataset(places['mixed'], extensions=['.jpg', ending])) == 4
 
 
 def test_many_types_are_one_line(tree):
@@ -549,7 +554,8 @@ def test_a_type_that_was_added_and_is_not_chosen_is_counted(tree, extensions_put
 def test_classes_that_look_alike_are_named_once(tree, tmp_path, first, second, kind):
     names = [f'train/{first}/1.jpg', f'val/{second}/2.jpg'] if kind == 'splits' else [f'{first}/1.jpg', f'{second}/2.jpg']
     root = tree(*names, *(['train/tea/3.jpg', 'val/tea/4.jpg'] if kind == 'splits' else ['tea/3.jpg']))
-    if len({path.name for path in root.rglob('*') if path.is_dir()} - {'train', 'val'}) < 3: pytest.skip('this file system joins the names')
+    folders = {path.name for path in root.rglob('*') if path.is_dir()} - {'train', 'val'}
+    if len(folders) < 3: pytest.skip('this file system joins the names')
     timms = TimmReaderImageFolder(str(root)).class_to_idx
     if kind == 'tar': root = shutil.make_archive(str(tmp_path/'archive'), 'tar', root)
     datasets = []
@@ -559,13 +565,14 @@ def test_classes_that_look_alike_are_named_once(tree, tmp_path, first, second, k
     merged = {first: 0, second: 0, 'tea': 1}
     apart = {first: 2, second: 0, 'tea': 1}
     for class_map in (merged, apart):   # what the message advises
-        assert told(lambda: ImageDataset(root, class_map=class_map)) == []
+        assert told(ImageDataset, root, class_map=class_map) == []
 
 
 def test_a_class_map_that_lacks_only_a_twin_says_so(tree):
     root = tree('cafe\u0301/1.jpg', 'tea/2.jpg')
     [message] = told(lambda: ImageDataset(root, class_map={'caf\u00e9': 0, 'tea': 1}))
-    assert "images left out: 1; " in message and "'cafe\\u0301' looks like 'caf\\xe9', but is a different name: rename one of them" in message
+    assert "images left out: 1; " in message
+    assert "'cafe\\u0301' looks like 'caf\\xe9', but is a different name: rename one of them" in message
     with pytest.raises(ValueError, match='in the class map.*looks like'): ImageDataset(root, class_map={'caf\u00e9': 0})
 
 
