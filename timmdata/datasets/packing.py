@@ -37,7 +37,7 @@ from tqdm import tqdm
 
 from ..core.checks import check_choice, check_number, check_type
 from ..core.cores import available_cores
-from ..core.decode import Buffer, decode_image, read_content
+from ..core.decode import Buffer, decode_image, open_image, read_content, read_orientation
 from ..core.faults import BadSample, printable
 from ..core.jpeg import Pixels
 from ..core.paths import StrPath, expand_home, replace_file
@@ -97,7 +97,7 @@ def _reencode(data: Buffer, source: Image.Image, settings: 'PackSettings') -> En
     if chosen == 'keep':
         chosen = _SUBSAMPLING[max(0, get_sampling(source) if source.format == 'JPEG' else 0)]
     exif = Image.Exif()
-    if not settings.exif_transpose and (turned := source.getexif().get(0x0112)):
+    if not settings.exif_transpose and (turned := read_orientation(source)):
         exif[0x0112] = turned
     data = encode_jpeg(image, settings.quality, chosen, exif.tobytes() if exif else b'')
     return Encoded(data, 'jpg', image.height, image.width, 'encoded')
@@ -155,10 +155,7 @@ class PackSettings:
         """
         if isinstance(data, Image.Image):
             data = _saved(data, 'PNG')   # without loss
-        try:
-            source = Image.open(io.BytesIO(data))
-        except Exception:
-            source = decode_image(data)   # it says what is wrong
+        source = open_image(data)
         ending = _ENDINGS.get(source.format or '', str(source.format).lower())
         kept = Encoded(bytes(data), ending, *source.size[::-1], 'as it is')
         is_small = not self.short_side or min(source.size) <= self.short_side
