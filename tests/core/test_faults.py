@@ -3,8 +3,11 @@ import errno
 import os
 import pickle
 import re
+import shutil
+import tempfile
 import time
 import warnings
+from pathlib import Path
 
 import pytest
 
@@ -146,3 +149,91 @@ def test_a_missing_file_is_not_to_be_skipped(tmp_path, monkeypatch):
 def test_a_file_that_may_not_be_read_needs_a_permission():
     error = raised_by(PermissionError(errno.EACCES, 'Permission denied', '/data/cat/3.jpg'))
     assert error.advice == 'Give your user the permission to read /data/cat/3.jpg'
+
+
+# ---- one warning, and a file that may not be there
+
+def heard(function):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter('always')
+        function()
+    return caught
+
+
+def test_many_bad_samples_are_one_warning_at_the_line_of_the_user():
+    policy = FaultPolicy('skip')
+    def failing(index): raise EOFError('the file ends early')
+
+    caught = heard(lambda: [policy.attempt(index, failing, 'dog/{}.jpg'.format, 100) for index in (7, 3, 7, 50)])
+    assert [(one.filename, one.category) for one in caught] == [(__file__, RuntimeWarning)]
+    assert re.search(r'dog/7.jpg \(index 7\) is skipped: EOFError.*dataset.bad_samples lists all', str(caught[0].message))
+    assert [sample.index for sample in policy.log.records()] == [3, 7, 50]
+    assert not heard(lambda: pickle.loads(pickle.dumps(policy)).attempt(60, failing, str, 100))   # in another process
+
+
+@pytest.mark.skipif(not hasattr(os, 'fork'), reason='needs fork')
+def test_of_many_processes_one_warns():
+    log, processes = BadSampleLog(), []
+    for worker in range(6):
+        pid = os.fork()
+        if not pid: os._exit(len(heard(lambda worker=worker: [log.append(bad(worker * 10 + k)) for k in range(10)])))
+        processes.append(pid)
+    assert sum(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in processes) == 1 and len(log.records()) == 60
+
+
+def test_a_log_needs_no_folder_until_the_first_bad_sample(monkeypatch, tmp_path):
+    "A file system that is read-only has no folder of temporary files."
+    def without(): raise FileNotFoundError(errno.ENOENT, 'No usable temporary directory found')
+
+    monkeypatch.setattr(tempfile, 'gettempdir', without)
+    access = os.access
+    monkeypatch.setattr(os, 'access', lambda path, mode: access(path, mode) and path != '/dev/shm')
+    log = BadSampleLog()
+    copy = pickle.loads(pickle.dumps(log))
+    assert log.records() == copy.records() == []
+    with pytest.raises(OSError, match='no folder for the log of bad samples.*set the environment variable TMPDIR'): log.append(bad(1))
+    monkeypatch.setattr(tempfile, 'gettempdir', lambda: str(tmp_path))   # mounted later
+    copy.append(bad(2))
+    log.append(bad(3))
+    assert [sample.index for sample in log.records()] == [sample.index for sample in copy.records()] == [2, 3]
+    assert len(list(tmp_path.iterdir())) == 1
+    del log
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(not os.access('/dev/shm', os.W_OK), reason='no memory folder')
+def test_a_container_without_a_temporary_folder_logs_to_shared_memory(monkeypatch):
+    def without(): raise FileNotFoundError(errno.ENOENT, 'No usable temporary directory found')
+
+    monkeypatch.setattr(tempfile, 'gettempdir', without)
+    log = BadSampleLog()
+    log.append(bad(1))
+    assert Path(log.path).parent == Path('/dev/shm') and pickle.loads(pickle.dumps(log)).records() == [bad(1)]
+    path = Path(log.path)
+    del log
+    assert not path.exists()
+
+
+@pytest.mark.parametrize('what', ['file', 'folder'])
+def test_a_cleaner_of_temporary_files_takes_no_samples(monkeypatch, tmp_path, what):
+    "What one process knows, it writes again, and the others read it; so it goes on, however often the file is removed."
+    (tmp_path/'tmp').mkdir()
+    monkeypatch.setattr(tempfile, 'gettempdir', lambda: str(tmp_path/'tmp'))
+    log = BadSampleLog()
+    copy = BadSampleLog(log.path)
+    def clean(): Path(log.path).unlink() if what == 'file' else shutil.rmtree(tmp_path/'tmp')
+    def known(one): return [sample.index for sample in one.records()]
+
+    log.append(bad(1, 'x' * 300))
+    copy.append(bad(2))
+    assert known(log) == known(copy) == [1, 2]
+    clean()
+    assert known(log) == [1, 2] and known(BadSampleLog(log.path)) == [1, 2]   # written again as soon as it was noticed
+    clean()
+    copy.append(bad(3))
+    assert known(copy) == known(log) == known(BadSampleLog(log.path)) == [1, 2, 3]
+    clean()
+    newcomer = BadSampleLog(log.path)
+    for k in range(4, 40): newcomer.append(bad(k, 'y' * 40))   # longer than the old file
+    assert known(log) == known(newcomer) == list(range(1, 40))
+    assert known(copy) == list(range(1, 40))
