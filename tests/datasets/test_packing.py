@@ -4,10 +4,12 @@ import json
 import pickle
 import random
 import shutil
+import struct
 import subprocess
 import sys
 import tarfile
 import time
+import zlib
 from contextlib import suppress
 from pathlib import Path
 
@@ -796,7 +798,11 @@ def test_a_pack_has_the_samples_that_its_folder_has(tmp_path):
 
 def test_a_pack_of_smaller_images_survives_a_broken_exif_block(tmp_path):
     "The orientation goes into the smaller JPEG; a block that Pillow cannot read has none."
-    (tmp_path/'a').mkdir()
-    Image.new('RGB', (80, 60)).save(tmp_path/'a'/'x.webp', exif=b'Exif\0\0II*\0\x08\0\0\0\x05\0\x12\1')
-    report = write_pack(ImageDataset(tmp_path), tmp_path.with_name(f'{tmp_path.name}-packed'), short_side=32)
-    assert report.num_samples == 1
+    (tmp_path/'photos'/'a').mkdir(parents=True)
+    file = io.BytesIO()
+    Image.new('RGB', (80, 60)).save(file, 'PNG')
+    png, block = file.getvalue(), b'eXIfxx'
+    chunk = struct.pack('>I', len(block) - 4) + block + struct.pack('>I', zlib.crc32(block))
+    (tmp_path/'photos'/'a'/'x.png').write_bytes(png[:33] + chunk + png[33:])
+    report = write_pack(ImageDataset(tmp_path/'photos'), tmp_path/'packed', short_side=32)
+    assert report.num_samples == 1 and ImageDataset(tmp_path/'packed')[0][0].size == (42, 32)
