@@ -1,9 +1,13 @@
 "The bad-sample log: whole lines, whoever writes at the same time, however many there are, and whatever a full disk leaves."
 import errno
 import os
+import pickle
 import re
+import shutil
+import tempfile
 import time
 import warnings
+from pathlib import Path
 
 import pytest
 
@@ -100,3 +104,136 @@ def test_a_fault_of_the_machine_or_of_a_program_passes_an_attempt(error):
 
     with pytest.raises(type(error)):
         FaultPolicy('skip').attempt(0, failing, str, 10)
+
+
+def raised_by(error):
+    "What a policy makes of an error that reading raises."
+    def failing(index): raise error
+
+    with pytest.raises(ImageReadError) as raised: FaultPolicy().attempt(3, failing, 'dog/{}.jpg'.format, 10)
+    return raised.value
+
+
+def test_an_error_has_its_advice_apart():
+    "A command has options of its own, so it must be able to print the error without what Python's users do."
+    error = raised_by(EOFError('the file ends early'))
+    named = 'cannot read dog/3.jpg (index 3): EOFError: the file ends early'
+    assert error.named == named and error.advice.startswith("Use on_error='skip'") and str(error) == f'{named}. {error.advice}'
+    copy = pickle.loads(pickle.dumps(error))   # as it comes from a worker
+    assert (copy.named, copy.advice, str(copy), copy.cause) == (named, error.advice, str(error), 'EOFError: the file ends early')
+    copy.advice = 'Use --skip'
+    assert str(copy) == f'{named}. Use --skip' and str(ImageReadError('no advice')) == ImageReadError('no advice').named == 'no advice'
+
+
+def failure_of(path):
+    with pytest.raises(OSError) as raised: open(path, 'rb')
+    return raised.value
+
+
+def test_a_missing_file_is_not_to_be_skipped(tmp_path, monkeypatch):
+    "The error says in which folder it was looked for, and what may be wrong, by what is there."
+    (tmp_path/'cat').mkdir()
+    (tmp_path/'cat'/'link.jpg').symlink_to(tmp_path/'gone.jpg')
+    monkeypatch.chdir(tmp_path/'cat')
+    for path, told in ((tmp_path/'cat'/'3.jpg', f'The folder {tmp_path}/cat does not contain it: it was moved'),
+                       (tmp_path/'dog'/'3.jpg', f'There is no folder {tmp_path}/dog: it was moved.* disk is not mounted'),
+                       (tmp_path/'cat'/'link.jpg', f'{tmp_path}/cat/link.jpg is a link to {tmp_path}/gone.jpg, which does not exist'),
+                       ('data/3.jpg', f'There is no folder {tmp_path}/cat/data: the path is relative, and the working directory is {tmp_path}/cat'),
+                       (b'3.jpg', f'The folder {tmp_path}/cat does not contain it: the path is relative')):
+        error = raised_by(failure_of(path))
+        assert re.search(told, str(error)) and 'on_error' not in str(error) and 'make the dataset again' in str(error), error
+    stored = raised_by(FileNotFoundError('there is no object s3://bucket/cat/3.jpg'))
+    assert 'deleted after the dataset was made' in str(stored) and 'on_error' not in str(stored)
+
+
+def test_a_file_that_may_not_be_read_needs_a_permission():
+    error = raised_by(PermissionError(errno.EACCES, 'Permission denied', '/data/cat/3.jpg'))
+    assert error.advice == 'Give your user the permission to read /data/cat/3.jpg'
+
+
+# ---- one warning, and a file that may not be there
+
+def heard(function):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter('always')
+        function()
+    return caught
+
+
+def test_many_bad_samples_are_one_warning_at_the_line_of_the_user():
+    policy = FaultPolicy('skip')
+    def failing(index): raise EOFError('the file ends early')
+
+    caught = heard(lambda: [policy.attempt(index, failing, 'dog/{}.jpg'.format, 100) for index in (7, 3, 7, 50)])
+    assert [(one.filename, one.category) for one in caught] == [(__file__, RuntimeWarning)]
+    assert re.search(r'dog/7.jpg \(index 7\) is skipped: EOFError.*dataset.bad_samples lists all', str(caught[0].message))
+    assert [sample.index for sample in policy.log.records()] == [3, 7, 50]
+    assert not heard(lambda: pickle.loads(pickle.dumps(policy)).attempt(60, failing, str, 100))   # in another process
+
+
+@pytest.mark.skipif(not hasattr(os, 'fork'), reason='needs fork')
+def test_of_many_processes_one_warns():
+    log, processes = BadSampleLog(), []
+    for worker in range(6):
+        pid = os.fork()
+        if not pid: os._exit(len(heard(lambda worker=worker: [log.append(bad(worker * 10 + k)) for k in range(10)])))
+        processes.append(pid)
+    assert sum(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in processes) == 1 and len(log.records()) == 60
+
+
+def test_a_log_needs_no_folder_until_the_first_bad_sample(monkeypatch, tmp_path):
+    "A file system that is read-only has no folder of temporary files."
+    def without(): raise FileNotFoundError(errno.ENOENT, 'No usable temporary directory found')
+
+    monkeypatch.setattr(tempfile, 'gettempdir', without)
+    access = os.access
+    monkeypatch.setattr(os, 'access', lambda path, mode: access(path, mode) and path != '/dev/shm')
+    log = BadSampleLog()
+    copy = pickle.loads(pickle.dumps(log))
+    assert log.records() == copy.records() == []
+    with pytest.raises(OSError, match='no folder for the log of bad samples.*set the environment variable TMPDIR'): log.append(bad(1))
+    monkeypatch.setattr(tempfile, 'gettempdir', lambda: str(tmp_path))   # mounted later
+    copy.append(bad(2))
+    log.append(bad(3))
+    assert [sample.index for sample in log.records()] == [sample.index for sample in copy.records()] == [2, 3]
+    assert len(list(tmp_path.iterdir())) == 1
+    del log
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(not os.access('/dev/shm', os.W_OK), reason='no memory folder')
+def test_a_container_without_a_temporary_folder_logs_to_shared_memory(monkeypatch):
+    def without(): raise FileNotFoundError(errno.ENOENT, 'No usable temporary directory found')
+
+    monkeypatch.setattr(tempfile, 'gettempdir', without)
+    log = BadSampleLog()
+    log.append(bad(1))
+    assert Path(log.path).parent == Path('/dev/shm') and pickle.loads(pickle.dumps(log)).records() == [bad(1)]
+    path = Path(log.path)
+    del log
+    assert not path.exists()
+
+
+@pytest.mark.parametrize('what', ['file', 'folder'])
+def test_a_cleaner_of_temporary_files_takes_no_samples(monkeypatch, tmp_path, what):
+    "What one process knows, it writes again, and the others read it; so it goes on, however often the file is removed."
+    (tmp_path/'tmp').mkdir()
+    monkeypatch.setattr(tempfile, 'gettempdir', lambda: str(tmp_path/'tmp'))
+    log = BadSampleLog()
+    copy = BadSampleLog(log.path)
+    def clean(): Path(log.path).unlink() if what == 'file' else shutil.rmtree(tmp_path/'tmp')
+    def known(one): return [sample.index for sample in one.records()]
+
+    log.append(bad(1, 'x' * 300))
+    copy.append(bad(2))
+    assert known(log) == known(copy) == [1, 2]
+    clean()
+    assert known(log) == [1, 2] and known(BadSampleLog(log.path)) == [1, 2]   # written again as soon as it was noticed
+    clean()
+    copy.append(bad(3))
+    assert known(copy) == known(log) == known(BadSampleLog(log.path)) == [1, 2, 3]
+    clean()
+    newcomer = BadSampleLog(log.path)
+    for k in range(4, 40): newcomer.append(bad(k, 'y' * 40))   # longer than the old file
+    assert known(log) == known(newcomer) == list(range(1, 40))
+    assert known(copy) == list(range(1, 40))

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
+from careless import careless_jpegs
 from fuzzing import fuzz
 from grids import few
 from hypothesis import given
@@ -297,3 +298,28 @@ data = open({str(samples/"val/cat/0003.jpg")!r}, 'rb').read()
 for backend in {backends}: print(Pixels(data, backend=backend).read().shape)''')
     code, out, errors = run.end()
     assert code == 0 and out.count('(') == len(backends), errors
+
+
+@pytest.mark.parametrize('mode', ['RGB', 'L', 'CMYK'])
+def test_all_decoders_read_a_jpeg_with_a_careless_header(mode):
+    "As libjpeg does: the pixels are those of the same file without the odd bytes, whoever decodes, all of it or a crop."
+    image = Image.fromarray(np.random.default_rng(0).integers(0, 255, (20, 30, 3), np.uint8)).resize((120, 80)).convert(mode)
+    jpeg_file = encoded(image, quality=90)
+    whole = np.asarray(rgb(jpeg_file))
+    for name, data in careless_jpegs(jpeg_file).items():
+        for decoder in ['auto', 'torchvision', 'pillow']:
+            for turned in False, True:
+                pixels = Pixels(data, 'RGB', turned, backend=decoder)
+                assert largest(pixels.read(), whole) <= 1, (name, decoder)
+                assert largest(pixels.read_crop((8, 16, 40, 50)), whole[8:48, 16:66]) <= 1, (name, decoder)
+        assert largest(decode_image(data), whole) == 0, name
+
+
+def test_a_careless_header_keeps_its_orientation():
+    "A Photoshop block that is cut hides no EXIF block that is sound."
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    data = encoded(Image.new('RGB', (30, 20)), exif=exif)
+    for name, odd in careless_jpegs(data).items():
+        if 'EXIF' not in name and 'resolution as text' not in name and 'bytes between' not in name:
+            assert Pixels(odd, exif_transpose=True).read().shape[:2] == (30, 20), name

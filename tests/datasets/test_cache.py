@@ -8,6 +8,7 @@ import shutil
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from grids import full, quick
@@ -18,7 +19,9 @@ from timmdata import ImageDataset, create_loader
 from timmdata.core.faults import ImageReadError
 from timmdata.datasets.cache import CacheSettings, cached_dataset, remove_unread
 from timmdata.datasets.image_dataset import IterableImageDataset
+from timmdata.datasets.image_sizes import image_sizes
 from timmdata.datasets.relabel import relabel
+from timmdata.datasets.wrappers import fingerprint
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -241,9 +244,9 @@ def test_bad_files_and_bad_settings(samples, val, tmp_path):
     cache = {'directory': tmp_path/'cache'}
     with pytest.raises(ImageReadError, match=path.name): create_loader(ImageDataset(root, split=None), 32, 4, cache=cache)
     assert not list(CacheSettings(**cache).folder.iterdir())
-    with pytest.warns(RuntimeWarning, match='skipped'):
-        skipping = create_loader(ImageDataset(root, split=None, on_error='skip'), 32, 4, cache=cache, device='cpu')
-    assert len(skipping.dataset) == len(list(root.glob('*/*.jpg'))) - 1
+    skipping = create_loader(ImageDataset(root, split=None, on_error='skip'), 32, 4, cache=cache, device='cpu')
+    assert len(skipping.dataset) == len(list(root.glob('*/*.jpg')))   # a row for each
+    with pytest.warns(RuntimeWarning, match='skipped'): assert sum(len(targets) for _, targets in skipping) == len(skipping.dataset) - 1
     def refused(message, dataset=val, kind=ValueError, **settings):
         with pytest.raises(kind, match=message): create_loader(dataset, 32, 4, **settings)
     refused('only 0.02 GB are allowed', cache={**cache, 'limit': '20MB'})
@@ -301,3 +304,116 @@ def test_it_may_be_smaller(val, tmp_path):
     assert small[3][0].tobytes() == image.resize(size, Image.Resampling.BICUBIC).tobytes()
     file = io.BytesIO(bytes(small.reader[3][0]))
     assert Image.open(file).format == 'PPM' and small.filenames() == val.filenames()
+
+
+# ---- unreadable files: the cache has a row for each sample, so that samplers find those that they chose
+
+@pytest.fixture
+def damaged(tmp_path) -> Path:
+    "Two classes of eight images of one color each, by which a batch shows its samples; three of them cannot be read."
+    for k in range(16):
+        path = tmp_path/'data'/'ab'[k // 8]/f'{k:02}.png'
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new('RGB', (40, 40), (k * 10, 0, 0)).save(path)
+    for name in 'a/00.png', 'a/05.png', 'b/11.png': (tmp_path/'data'/name).write_bytes(b'damaged')
+    return tmp_path/'data'
+
+
+def run(root, cache, on_error, exclude=None, **settings):
+    "Batches of two epochs, the log, and the size that the sampler saw."
+    dataset = ImageDataset(root, split=None, on_error=on_error, exclude=exclude)
+    settings = dict(is_training=True, seed=3, num_workers=0, device='cpu', no_aug=True, scaled_decode=False, cache=cache) | settings
+    with create_loader(dataset, 40, 4, **settings) as loader:
+        found = [(images.clone(), targets.clone()) for _ in range(2) for images, targets in loader]
+        return found, dataset.bad_samples, len(loader.dataset), len(loader)
+
+
+SETTINGS = [
+    {}, dict(is_training=False), dict(drop_last=False), dict(weights=[1.] * 8 + [0.] * 8), dict(weights=[0.] * 8 + [1.] * 8), dict(weights='balanced'),
+    dict(exclude=['a/01.png', 'b/11.png']), dict(num_workers=2, worker_type='threads'), dict(num_workers=3, worker_type='processes'),
+    dict(num_workers=2, multiprocessing_context='spawn')]
+
+
+@pytest.mark.filterwarnings('ignore::RuntimeWarning')
+@pytest.mark.parametrize('on_error', ['skip', 'replace'])
+@pytest.mark.parametrize('settings', SETTINGS, ids=str)
+def test_with_damaged_files_batches_and_log_are_those_without_it(damaged, tmp_path, settings, on_error):
+    "Written and found again, on disk and in memory."
+    if on_error == 'replace' and settings.get('is_training') is False: pytest.skip('evaluation replaces nothing')
+    expected = run(damaged, None, on_error, **settings)
+    assert on_error == 'replace' or 0 < len(expected[1]) < 4
+    for where in 'disk', 'disk', 'memory':
+        found = run(damaged, dict(where=where, directory=tmp_path/'cache'), on_error, **settings)
+        assert same(found[0], expected[0]) and found[1:] == expected[1:]
+
+
+@pytest.mark.filterwarnings('ignore::RuntimeWarning')
+@pytest.mark.parametrize('on_error', ['skip', 'replace'])
+def test_on_the_device_damaged_files_are_left_out_as_without_it(damaged, on_error):
+    for weights in None, [1.] * 8 + [0.] * 8:
+        found, expected = (run(damaged, cache, on_error, weights=weights, train_crop_mode='rc', no_aug=False, hflip=0) for cache in ('device', None))
+        assert same(found[0], expected[0])
+
+
+@pytest.mark.filterwarnings('ignore::RuntimeWarning')
+def test_a_state_fits_with_damaged_files_too(damaged, tmp_path):
+    "Saved without a cache and resumed with it, and the other way round."
+    cache, settings = dict(where='disk', directory=tmp_path/'cache'), dict(is_training=True, seed=3, num_workers=0, device='cpu', scaled_decode=False)
+    def make(cache): return create_loader(ImageDataset(damaged, split=None, on_error='skip'), 40, 4, cache=cache, **settings)
+
+    expected = [(images.clone(), targets) for images, targets in make(None)]
+    for saves, resumes in (None, cache), (cache, None):
+        first = make(saves)
+        batches = iter(first)
+        next(batches), next(batches)
+        second = make(resumes)
+        second.load_state_dict(first.state_dict())
+        assert same([(images.clone(), targets) for images, targets in second], expected[2:])
+
+
+@pytest.mark.filterwarnings('ignore::RuntimeWarning')
+def test_a_replay_shows_the_samples_of_the_cache(damaged, tmp_path):
+    plain, cached = (create_loader(ImageDataset(damaged, split=None, on_error='skip'), 40, 4, is_training=True, seed=3, num_workers=0, device='cpu',
+                                   scaled_decode=False, cache=cache) for cache in (None, dict(where='disk', directory=tmp_path/'cache')))
+    for index in 1, 7, 12:
+        one, other = (loader.replay(1, index=index) for loader in (plain, cached))
+        assert one.keys == other.keys and same([one.batch[:2]], [other.batch[:2]])
+    for batch in range(3):
+        one, other = (loader.replay(0, batch) for loader in (plain, cached))
+        assert one.keys == other.keys and same([one.batch[:2]], [other.batch[:2]])
+
+
+@pytest.mark.filterwarnings('ignore::RuntimeWarning')
+def test_sizes_and_relabeled_samples_keep_their_place(damaged, tmp_path):
+    Image.new('RGB', (90, 60), (70, 0, 0)).save(damaged/'a'/'07.png')
+    dataset = ImageDataset(damaged, split=None, on_error='skip')
+    cached = cached_dataset(dataset, CacheSettings(where='disk', directory=tmp_path/'cache'), num_workers=0)
+    assert np.array_equal(image_sizes(cached), image_sizes(dataset)) and image_sizes(cached)[[0, 7]].tolist() == [[40, 40], [60, 90]]
+    assert fingerprint(cached) == fingerprint(dataset) and cached.filenames() == dataset.filenames()
+    swapped = relabel(cached, {'b': 'b'})   # the samples of class b alone
+    assert [swapped.filename(k) for k in range(8) if swapped[k] is None] == ['b/11.png']
+    sent = pickle.loads(pickle.dumps(swapped))
+    assert [sent.filename(k) for k in range(8) if sent[k] is None] == ['b/11.png']
+
+
+def test_the_error_of_an_empty_row_is_that_of_the_file(damaged, tmp_path):
+    "Also for a dataset that raises and finds a cache of one that skips; a file that was made readable again is read."
+    settings = CacheSettings(where='disk', directory=tmp_path/'cache')
+    cached_dataset(ImageDataset(damaged, split=None, on_error='skip'), settings, num_workers=0)
+    raising = cached_dataset(ImageDataset(damaged, split=None), settings, num_workers=0)
+    with pytest.raises(ImageReadError) as found: raising[0]
+    with pytest.raises(ImageReadError) as expected: ImageDataset(damaged, split=None)[0]
+    assert str(found.value) == str(expected.value) and 'a/00.png (index 0)' in str(found.value)
+    assert raising[1][0].tobytes() == ImageDataset(damaged, split=None)[1][0].tobytes()
+    Image.new('RGB', (40, 40), (1, 2, 3)).save(damaged/'a'/'00.png')
+    assert raising[0][0].getpixel((0, 0)) == (1, 2, 3)
+
+
+def test_a_file_that_is_gone_is_an_error_of_its_sample(damaged, tmp_path):
+    dataset, skipping = (ImageDataset(damaged, split=None, on_error=rule) for rule in ('raise', 'skip'))
+    (damaged/'a'/'00.png').unlink()
+    settings = CacheSettings(where='disk', directory=tmp_path/'cache')
+    with pytest.raises(ImageReadError, match=r'a/00.png \(index 0\).*The folder .* does not contain it'):
+        cached_dataset(dataset, settings, num_workers=0)
+    cached = cached_dataset(skipping, settings, num_workers=0)
+    with pytest.warns(RuntimeWarning, match='FileNotFoundError'): assert cached[0] is None and cached[1] is not None

@@ -133,7 +133,7 @@ def test_bad_sample_log_of_three_workers(tmp_path, context, quiet):
 def is_there(sample): return None if sample is None else sample[1]
 
 
-def test_bad_sample_log_warns_once_a_file_and_survives_pickling(tmp_path):
+def test_bad_sample_log_warns_once_and_survives_pickling(tmp_path):
     dataset = ImageDataset(with_bad(tmp_path, 4, [1, 2]), on_error='skip')
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter('always')
@@ -141,8 +141,9 @@ def test_bad_sample_log_warns_once_a_file_and_survives_pickling(tmp_path):
             for k in range(4): dataset[k]
         copy = pickle.loads(pickle.dumps(dataset))
         copy[1]
-    assert len(caught) == 2 and all(issubclass(w.category, RuntimeWarning) for w in caught)
-    assert '1.jpg (index 1) is skipped' in str(caught[0].message) and copy.bad_samples == dataset.bad_samples
+    assert [(one.category, one.filename) for one in caught] == [(RuntimeWarning, __file__)]
+    assert '1.jpg (index 1) is skipped' in str(caught[0].message) and 'dataset.bad_samples lists all' in str(caught[0].message)
+    assert copy.bad_samples == dataset.bad_samples and [sample.index for sample in dataset.bad_samples] == [1, 2]
 
 
 # ---- the rest of a dataset

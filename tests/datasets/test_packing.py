@@ -4,10 +4,12 @@ import json
 import pickle
 import random
 import shutil
+import struct
 import subprocess
 import sys
 import tarfile
 import time
+import zlib
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,6 +17,7 @@ import numpy as np
 import psutil
 import pytest
 import torch
+from careless import careless_jpegs
 from grids import full, quick
 from jpegtran import TURBO
 from loader_parts import is_alive, program, wait_until
@@ -28,6 +31,7 @@ from timmdata.datasets.image_dataset import IterableImageDataset
 from timmdata.datasets.packing import check_pack, write_pack
 from timmdata.datasets.relabel import LabelMap, relabel
 from timmdata.datasets.wrappers import fingerprint
+from timmdata.inspection.measure import measure_dataset
 from timmdata.readers.pack import ROW, ReaderPack, ReaderShards, open_index, save_index
 from timmdata.readers.sample_table import LabelLists, SampleTable
 
@@ -770,3 +774,35 @@ print(len(dataset), seconds < 1, psutil.Process().memory_full_info().uss - befor
 ''')
     try: assert run.end(60)[:2] == (0, f'{num} True True\n')
     finally: run.kill()
+
+
+def test_a_pack_has_the_samples_that_its_folder_has(tmp_path):
+    "JPEGs with careless headers, which libjpeg reads and Pillow does not: one verdict for training, packs and inspection."
+    file = io.BytesIO()
+    Image.fromarray(np.random.default_rng(0).integers(0, 255, (20, 30, 3), np.uint8)).save(file, 'JPEG')
+    (tmp_path/'photos'/'a').mkdir(parents=True)
+    for name, data in careless_jpegs(file.getvalue()).items(): (tmp_path/'photos'/'a'/f'{name}.jpg').write_bytes(data)
+    (tmp_path/'photos'/'a'/'damaged.jpg').write_bytes(file.getvalue()[:300])
+    dataset = ImageDataset(tmp_path/'photos', on_error='skip')
+    with pytest.warns(RuntimeWarning): batches = list(create_loader(dataset, 16, 8, num_workers=0, device='cpu'))
+    num = sum(len(targets) for _, targets in batches)
+    assert num == len(dataset) - 1
+    for format in 'keep', 'raw', 'jpeg':
+        report = write_pack(ImageDataset(tmp_path/'photos', on_error='skip'), tmp_path/format, format=format)
+        assert report.num_samples == num and [bad.path for bad in report.left_out] == ['a/damaged.jpg']
+        in_pack = list(create_loader(ImageDataset(tmp_path/format), 16, 8, num_workers=0, device='cpu'))
+        assert sum(len(targets) for _, targets in in_pack) == num
+    table = measure_dataset(dataset, tmp_path/'measures.npy')
+    assert sum(not row['error'] for row in table) == num
+
+
+def test_a_pack_of_smaller_images_survives_a_broken_exif_block(tmp_path):
+    "The orientation goes into the smaller JPEG; a block that Pillow cannot read has none."
+    (tmp_path/'photos'/'a').mkdir(parents=True)
+    file = io.BytesIO()
+    Image.new('RGB', (80, 60)).save(file, 'PNG')
+    png, block = file.getvalue(), b'eXIfxx'
+    chunk = struct.pack('>I', len(block) - 4) + block + struct.pack('>I', zlib.crc32(block))
+    (tmp_path/'photos'/'a'/'x.png').write_bytes(png[:33] + chunk + png[33:])
+    report = write_pack(ImageDataset(tmp_path/'photos'), tmp_path/'packed', short_side=32)
+    assert report.num_samples == 1 and ImageDataset(tmp_path/'packed')[0][0].size == (42, 32)

@@ -181,10 +181,10 @@ def test_unreadable_files_follow_their_rule_and_are_logged_here(samples):
                 warnings.simplefilter('always')
                 loader = create_loader(dataset, 8, 2, is_training=True, seed=1, device='cpu', persistent_workers=False, **workers)
                 batches = collected(loader)
-            return batches, dataset.bad_samples, sorted(str(one.message) for one in caught if '(index' in str(one.message))
+            return batches, dataset.bad_samples, sum('(index' in str(one.message) for one in caught)
         by_threads, by_actors = read(THREADS), read(RAY)
         assert_equal(by_actors[0], by_threads[0])
-        assert by_actors[1:] == by_threads[1:] and by_actors[1] and len(by_actors[2]) == len(by_actors[1])
+        assert by_actors[1:] == by_threads[1:] and len(by_actors[1]) > 1 == by_actors[2]
 
 
 @on_a_cluster

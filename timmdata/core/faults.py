@@ -4,19 +4,19 @@
 
 # %% auto #0
 __all__ = ['printable', 'listed', 'ImageReadError', 'name_fault', 'SourceError', 'is_system_error', 'BadSample', 'BadSampleLog',
-           'FaultPolicy']
+           'try_to_read', 'FaultPolicy']
 
 # %% ../../nbs/core/30_faults.ipynb #c6acb29e
 import errno
 import json
 import os
 import tempfile
-import warnings
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple
 
+from .arguments import warn_caller
 from .checks import check_choice, check_number
 from .memory_pool import end_with
 from .rng import sample_seed
@@ -54,8 +54,21 @@ def listed(
 
 # %% ../../nbs/core/30_faults.ipynb #b4adf8c1
 class ImageReadError(OSError):
-    "A sample could not be read or decoded; the message names file, index and cause."
-    cause = ''   # the text without the name of the sample, for the log
+    """A sample could not be read or decoded; the message names file, index and cause.
+
+    `str(error)` is `named`, followed by `advice`. A program with settings of its own, such as a command, prints
+    `named` and its own advice, or sets another `advice`.
+    """
+    cause = ''    # the text without the name of the sample, for the log
+    advice = ''   # what to do, as sentences about Python; '' if there is none
+
+    @property
+    def named(self) -> str:
+        "Return the message without the advice: the name of the sample and the cause."
+        return super().__str__()
+
+    def __str__(self) -> str:
+        return f'{self.named}. {self.advice}' if self.advice else self.named
 
 
 def name_fault(
@@ -121,8 +134,31 @@ def _parse(line: bytes) -> BadSample | None:
         return None
 
 # %% ../../nbs/core/30_faults.ipynb #c914ba10
+_TAIL = 64   # bytes before the place up to which a log was read, by which a new file is told from the old one
+
+
+def _log_folder() -> str:
+    "Return a folder for logs: that of temporary files, or shared memory in a container that has only this."
+    try:
+        return tempfile.gettempdir()
+    except FileNotFoundError:   # a file system that is read-only
+        if os.access('/dev/shm', os.W_OK):
+            return '/dev/shm'
+        raise
+
+
+def _remove_log(path: str):
+    "Remove a log, if there is one."
+    with suppress(OSError):
+        os.unlink(os.path.join('' if os.path.isabs(path) else _log_folder(), path))
+
+
 class BadSampleLog:
-    """List of bad samples, shared by all processes of a run.
+    """List of bad samples, shared by all processes of a run: each reads what the others append to one file.
+
+    The file is created at the first bad sample, in the folder of temporary files (`TMPDIR`). Without such a folder, a log
+    can be made, too: each process then looks for a folder again at the first bad sample. If the file is removed while
+    the run goes on, each process that notices it writes the samples that it knows again.
 
     Args:
         path: Log file of another process; None creates a new one.
@@ -131,20 +167,32 @@ class BadSampleLog:
     def __init__(self,
         path: str | None = None,
     ):
-        name = f'timmdata-bad-samples-{os.getpid()}-{os.urandom(6).hex()}.jsonl'
-        self.path = path or os.path.join(tempfile.gettempdir(), name)
-        # Samples by index; bytes of the file that they were read from
-        self._known, self._num_read = {}, 0
+        # Absolute, or a name in a folder that is not found yet
+        self._path = path or f'timmdata-bad-samples-{os.getpid()}-{os.urandom(6).hex()}.jsonl'
+        with suppress(FileNotFoundError):
+            self._path = self.path
+        self._known = {}         # samples by index
+        self._read = (0, b'')    # bytes of the file that they were read from, and the last of these bytes
         if path is None:
-            end_with(self, Path(self.path).unlink, True)   # it may not be there
+            end_with(self, _remove_log, self._path)
 
     def __reduce__(self):
-        return BadSampleLog, (self.path,)   # a copy writes to the same file, and never removes it
+        return BadSampleLog, (self._path,)   # a copy writes to the same file, and never removes it
+
+    @property
+    def path(self) -> str:
+        "Return the path of the file, which need not exist."
+        try:
+            return self._path if os.path.isabs(self._path) else os.path.join(_log_folder(), self._path)
+        except FileNotFoundError as error:
+            raise FileNotFoundError(
+                errno.ENOENT, f'no folder for the log of bad samples can be written to ({error.strerror}): set the '
+                              'environment variable TMPDIR to one that can') from None
 
     def append(self,
         sample: BadSample,
     ):
-        """Log a sample and warn, once per index in the whole run.
+        """Log a sample, once per index in the whole run; the first one of the run is a warning.
 
         Args:
             sample: Bad sample to log.
@@ -152,51 +200,102 @@ class BadSampleLog:
         self._read_on()
         if sample.index in self._known:
             return
-        line = f'\n{json.dumps(sample)}\n'.encode()
-        file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        try:
-            num_written = os.write(file, line)
-        finally:
-            os.close(file)
-        if num_written < len(line):
-            raise OSError(
-                errno.ENOSPC,
-                f'no space left in the bad-sample log for {printable(sample.path)} (index {sample.index})', self.path)
-        action = 'skipped' if sample.replaced_by is None else f'replaced by index {sample.replaced_by}'
-        message = f'{printable(sample.path)} (index {sample.index}) is {action}: {sample.cause}'
-        warnings.warn(message, RuntimeWarning, stacklevel=2)
+        is_first = self._write([sample]) and not self._known
+        self._known[sample.index] = sample
+        if is_first:
+            action = 'skipped' if sample.replaced_by is None else f'replaced by index {sample.replaced_by}'
+            warn_caller(
+                f'{printable(sample.path)} (index {sample.index}) is {action}: {sample.cause}. There is no warning for '
+                'others: dataset.bad_samples lists all', RuntimeWarning)
 
     def records(self) -> list[BadSample]:
         "Return all bad samples so far, sorted by index."
         self._read_on()
         return [self._known[index] for index in sorted(self._known)]
 
+    def _write(self, samples: Iterable[BadSample]) -> bool:
+        "Append samples with one system call; return whether they are the first ones in the file."
+        lines = ''.join(f'\n{json.dumps(sample)}\n' for sample in samples).encode()
+        path = self.path
+        os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)   # it may have been removed, too
+        file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            num_written = os.write(file, lines)
+            end = os.lseek(file, 0, os.SEEK_CUR)
+        finally:
+            os.close(file)
+        if num_written < len(lines):
+            names = listed((f'{sample.path} (index {sample.index})' for sample in samples), 3)
+            raise OSError(errno.ENOSPC, f'no space left in the bad-sample log for {names}', path)
+        return end == len(lines)
+
     def _read_on(self):
         "Read the lines that came since the last time; two threads that do so at once read the same."
-        if not os.path.exists(self.path):
-            return
-        start = self._num_read
-        with open(self.path, 'rb') as file:
-            file.seek(start)
-            # The last line may not be written to its end yet
-            lines, end, _ = file.read().rpartition(b'\n')
-        for sample in filter(None, map(_parse, lines.split(b'\n'))):
-            self._known[sample.index] = sample
-        self._num_read = start + len(lines) + len(end)
+        num_read, tail = self._read
+        lines = end = b''
+        is_same = not self._known
+        try:
+            with open(self.path, 'rb') as file:
+                file.seek(num_read - len(tail))
+                is_same = file.read(len(tail)) == tail
+                start = num_read if is_same else file.seek(0)
+                # The last line may not be written to its end yet
+                lines, end, _ = file.read().rpartition(b'\n')
+        except FileNotFoundError:
+            start = 0
+        found = {sample.index: sample for sample in map(_parse, lines.split(b'\n')) if sample}
+        lost = [] if is_same else [sample for index, sample in self._known.items() if index not in found]
+        self._known.update(found)
+        if end or not is_same:
+            self._read = (start + len(lines) + len(end), (lines + end)[-_TAIL:])
+        if lost:   # the file was removed, and perhaps made again
+            with suppress(OSError):   # of a full disk; this process knows them anyway
+                self._write(lost)
 
 # %% ../../nbs/core/30_faults.ipynb #d660230e
-def _with_advice(fault: ImageReadError, has_index: bool) -> ImageReadError:
-    "Return the same error with advice at the end of its message; a stream cannot be inspected."
+def _why_missing(path: str) -> str:
+    "Say where a missing file was looked for, and why it may be missing."
+    full = os.path.abspath(path)
+    folder = os.path.dirname(full)
+    if os.path.islink(full):
+        return f'{printable(full)} is a link to {printable(os.readlink(full))}, which does not exist'
+    if os.path.isdir(folder):
+        found = f'The folder {printable(folder)} does not contain it'
+    else:
+        found = f'There is no folder {printable(folder)}'
+    if os.path.isabs(path):
+        return f'{found}: it was moved, renamed or deleted after the dataset was made, or its disk is not mounted'
+    return f'{found}: the path is relative, and the working directory is {printable(os.getcwd())}'
+
+
+def _advise(error: BaseException, has_index: bool) -> str:
+    "Say what to do about an error of reading; a stream cannot be inspected."
+    path = getattr(error, 'filename', None)
+    path = os.fsdecode(path) if isinstance(path, (str, bytes, os.PathLike)) else ''
+    if isinstance(error, FileNotFoundError):
+        why = _why_missing(path) if path else 'It was moved, renamed or deleted after the dataset was made'
+        return f'{why}. Put it back, or make the dataset again'
+    if isinstance(error, PermissionError) and path:
+        return f'Give your user the permission to read {printable(os.path.abspath(path))}'
     inspect = '; `timmdata inspect FOLDER` lists all such files' if has_index else ''
-    told = ImageReadError(f"{fault}. Use on_error='skip' to skip it{inspect}")
-    told.cause = fault.cause
-    return told
+    return f"Use on_error='skip' to skip it{inspect}"
 
 
-def _try_to_read(
-    index: int, read: Callable[[int], Any], name: Callable[[], str],
+def try_to_read(
+    index: int,
+    read: Callable[[int], Any],
+    name: Callable[[], str],
 ) -> tuple[Any, ImageReadError | None]:
-    "Return the sample and None, or None and an error that names the file."
+    """Read a sample; errors of the machine and of programs are raised.
+
+    Args:
+        index: Index of the sample.
+        read: Reads it.
+        name: Returns the name of the sample, for the error.
+
+    Returns:
+        the sample and None, or None and an error that names the sample
+    """
     try:
         return read(index), None
     except (OSError, EOFError) as error:
@@ -243,16 +342,17 @@ class FaultPolicy:
             the result of `read`; None: the sample is skipped
         """
         where = f' (index {index})' if num_samples else ' of the stream'
-        sample, fault = _try_to_read(index, read, lambda: filename(index) + where)
+        sample, fault = try_to_read(index, read, lambda: filename(index) + where)
         if fault is None:
             return sample
         if self.on_error == 'raise':
-            raise _with_advice(fault, num_samples > 0) from fault.__cause__
+            fault.advice = _advise(fault.__cause__, num_samples > 0)
+            raise fault
         chosen = None
         if self.on_error == 'replace':
             for number in range(self.max_retries):
                 chosen = sample_seed(self.replace_seed, 0, index, number) % num_samples
-                sample, bad = _try_to_read(chosen, read, str)
+                sample, bad = try_to_read(chosen, read, str)
                 if bad is None:
                     break
             else:

@@ -9,7 +9,6 @@ __all__ = ['decode_jpeg', 'BACKENDS', 'INTERVAL', 'SEGMENT_LIST', 'SEGMENT_TABLE
            'scale_crop', 'Pixels']
 
 # %% ../../nbs/core/50_jpeg.ipynb #0ef00ae5
-import io
 import math
 import re
 import struct
@@ -25,7 +24,7 @@ from torchvision.io import ImageReadMode
 
 from .checks import check_choice
 from .clock import clock
-from .decode import Buffer, decode_image, read_content
+from .decode import Buffer, decode_image, open_image, read_content
 
 # %% ../../nbs/core/50_jpeg.ipynb #23d4dfa8
 try:
@@ -117,7 +116,7 @@ def read_header(
             height, width, space, _ = simplejpeg.decode_jpeg_header(data)
             ordinary = space in ('YCbCr', 'Gray')
         else:
-            image = Image.open(io.BytesIO(data))   # reads the header only
+            image = open_image(data)   # reads the header only
             (width, height), ordinary = image.size, image.format == 'JPEG' and image.mode in ('RGB', 'L')
     except Exception:
         return None   # whatever is wrong with it, Pillow's error will say so
@@ -145,7 +144,7 @@ def _with_torchcodec(data: Buffer) -> np.ndarray:
 
 
 def _with_pillow(data: Buffer, header: JpegHeader, factor: int) -> np.ndarray:
-    image = Image.open(io.BytesIO(data))
+    image = open_image(data)
     image.draft('RGB', (max(1, header.width // factor), max(1, header.height // factor)))
     return np.asarray(image.convert('RGB'))
 

@@ -12,22 +12,26 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import PIL
 from filelock import FileLock
 
 from ..core.checks import check_choice, parse_size
 from ..core.demo_data import cache_dir
+from ..core.faults import FaultPolicy, try_to_read
 from ..core.jpeg import resolve_backend
 from ..core.memory_pool import end_with
 from ..core.paths import StrPath, expand_home, open_private
+from ..readers.base import ReaderFiles
+from ..readers.exclude import keep_rows
 from ..readers.pack import ReaderPack, read_pack
-from .image_dataset import ImageDataset
+from .image_dataset import ImageDataset, read_bytes
 from .packing import PackSettings, check_packable, write_split
 from .wrappers import content_key
 
@@ -97,7 +101,7 @@ def cache_key(
     Returns:
         32 hexadecimal digits
     """
-    key = content_key(dataset, settings, PIL.__version__)
+    key = content_key(dataset, settings, PIL.__version__, 'a row for each sample')
     if key is None:
         raise ValueError(
             f'a cache cannot detect whether the data of {type(dataset.reader).__name__} has '
@@ -165,22 +169,55 @@ def _leave(lock: FileLock, root: Path):
 class ReaderCache(ReaderPack):
     """Read a cache, which is kept as long as this reader, or a copy of it in this process.
 
+    It has a row for each sample of the dataset, in the same order. The row of a sample that could not be read is empty,
+    and its file is tried again, so that its error is that of the file, and a file that was repaired is read.
+
     Args:
         root: Folder of the cache.
         hold: Object that ends with the last reader; None in a worker process.
+        reader: Reader of the files.
+        encode: Makes an image of the cache from the content of a file.
     """
 
     def __init__(self,
         root: Path,
         hold: Any,
+        reader: ReaderFiles,
+        encode: PackSettings,
     ):
         super().__init__(root, 'cache')
         self.hold = hold
+        rows = self.samples.columns['row']
+        self._encode = encode
+        # Indexes of samples without pixels, as `encode_samples` notes them, and what reads their files
+        self._unread = np.sort(rows['width'][rows['height'] == 0].astype(np.int64))
+        self._files = keep_rows(reader, self._unread) if len(self._unread) else None
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        row = self.samples.columns['row'][index]
+        if row['height']:
+            return super().__getitem__(index)
+        content = self._files[int(np.searchsorted(self._unread, row['width']))][0]
+        return self._encode(read_bytes(content)).data, self.target(index)
+
+    @property
+    def image_sizes(self) -> np.ndarray:
+        "Return height and width of all images, from the index; 0 for those that could not be read."
+        sizes = super().image_sizes
+        return np.where(sizes[:, :1] > 0, sizes, 0)
 
     @property
     def pixels(self) -> str:
         "Describe how its images differ from their files; kept as pixels, they do not, so states fit without a cache."
         return super().pixels if self.info['made']['short_side'] else ''
+
+
+class _Keeping(FaultPolicy):
+    "Return an error in place of a sample that cannot be read, so that its row is kept."
+
+    def attempt(self, index: int, read: Callable[[int], Any], filename: Callable[[int], str], num_samples: int = 0) -> Any:
+        sample, fault = try_to_read(index, read, lambda: filename(index))
+        return sample if fault is None else fault
 
 
 @contextmanager
@@ -212,9 +249,12 @@ def cached_dataset(
         num_workers: Number of decoding threads; None: one per core.
 
     Returns:
-        the same samples
+        the same samples in the same order; what `on_error` says of unreadable ones happens when they are read
     """
-    check_packable(dataset)
+    source = copy.copy(dataset)
+    if isinstance(dataset, ImageDataset) and dataset.faults.on_error != 'raise':
+        source.faults = _Keeping('skip')
+    check_packable(source)
     packing = PackSettings(
         settings.format, settings.short_side, mode=dataset.input_img_mode, exif_transpose=dataset.exif_transpose,
         background=dataset.background, backend=resolve_backend(backend))
@@ -236,13 +276,13 @@ def cached_dataset(
                         remove_unread(folder)
                     root.mkdir(mode=0o700, exist_ok=True)
                     limit = math.inf if settings.limit is None else parse_size(settings.limit)
-                    write_split(dataset, root, 'cache', packing, 0, num_workers, sys.stderr.isatty(), limit)
+                    write_split(source, root, 'cache', packing, 0, num_workers, sys.stderr.isatty(), limit)
                 hold = CacheHold(root) if is_memory else None
         except BaseException:
             if is_memory:
                 _remove_unless_read(root)
             raise
     cached = copy.copy(dataset)
-    cached.reader = ReaderCache(root, hold)
+    cached.reader = ReaderCache(root, hold, dataset.reader, packing)
     cached._lists = {}
     return cached

@@ -16,7 +16,8 @@ import torch
 
 from ..core.checks import UnknownArgument, argument_names, check_switches, check_type
 from ..core.clock import clock
-from ..core.decode import Buffer, check_background, check_mode, decode_image, read_content
+from ..core.decode import (
+    Buffer, allow_extensions, check_background, check_mode, decode_image, listed_extensions, read_content)
 from ..core.faults import BadSample, FaultPolicy, printable
 from ..core.jpeg import Pixels
 from ..core.paths import StrPath, expand_home
@@ -118,6 +119,13 @@ class _Images:
 
     def __len__(self) -> int:
         return len(self.reader)   # a TypeError for a stream without a length, as Python has it
+
+    def __getstate__(self) -> dict:
+        return {**self.__dict__, '_extensions': listed_extensions()}   # for a worker that has not listed them
+
+    def __setstate__(self, state: dict):
+        allow_extensions(state.pop('_extensions', ()))
+        self.__dict__.update(state)
 
 # %% ../../nbs/datasets/00_image_dataset.ipynb #7f27bba4
 class ImageDataset(_Images, torch.utils.data.Dataset):
@@ -293,7 +301,7 @@ class ImageDataset(_Images, torch.utils.data.Dataset):
         return self._known('samples', make)
 
     def __getstate__(self) -> dict:
-        return {**self.__dict__, '_lists': {}}   # workers and copies make their own
+        return {**super().__getstate__(), '_lists': {}}   # workers and copies make their own
 
     def __repr__(self) -> str:
         # A reader knows whether its root is divided

@@ -82,6 +82,16 @@ def _keep(path: Path, found: np.ndarray):
             np.save(file, found)
 
 # %% ../../nbs/datasets/47_image_sizes.ipynb #47a00010
+def _without_gaps(sizes: np.ndarray) -> np.ndarray:
+    "Give images that cannot be read, whose size is 0, the median of the others."
+    missing = sizes[:, 0] == 0
+    if missing.all():
+        raise ImageReadError('no image could be read, so no image size is known')
+    if missing.any():
+        sizes[missing] = np.median(sizes[~missing], axis=0)
+    return sizes
+
+
 def image_sizes(
     dataset: Dataset,
 ) -> np.ndarray:
@@ -96,7 +106,7 @@ def image_sizes(
     if not len(dataset):
         return np.zeros((0, 2), np.int64)
     if (sizes := _known(dataset)) is not None:
-        return np.asarray(sizes, np.int64)
+        return _without_gaps(np.array(sizes, np.int64))
     known = {id(base): _known(base) for base in base_datasets(dataset)}
     def size(index: int) -> tuple[int, int]:
         base, inside = unwrap(dataset, index)
@@ -112,8 +122,4 @@ def image_sizes(
             found[unread] = list(read)
         if path is not None and found[unread].any():
             _keep(path, found)
-    missing = found[:, 0] == 0
-    if missing.all():
-        raise ImageReadError('no image could be read, so no image size is known')
-    found[missing] = np.median(found[~missing], axis=0)
-    return found.astype(np.int64)
+    return _without_gaps(found.astype(np.int64))

@@ -37,8 +37,8 @@ from tqdm import tqdm
 
 from ..core.checks import check_choice, check_number, check_type
 from ..core.cores import available_cores
-from ..core.decode import Buffer, decode_image, read_content
-from ..core.faults import BadSample, printable
+from ..core.decode import Buffer, decode_image, open_image, read_content, read_orientation
+from ..core.faults import BadSample, ImageReadError, printable
 from ..core.jpeg import Pixels
 from ..core.paths import StrPath, expand_home, replace_file
 from ..core.restarts import JpegtranError, add_restarts, encode_jpeg, jpegtran_version
@@ -97,7 +97,7 @@ def _reencode(data: Buffer, source: Image.Image, settings: 'PackSettings') -> En
     if chosen == 'keep':
         chosen = _SUBSAMPLING[max(0, get_sampling(source) if source.format == 'JPEG' else 0)]
     exif = Image.Exif()
-    if not settings.exif_transpose and (turned := source.getexif().get(0x0112)):
+    if not settings.exif_transpose and (turned := read_orientation(source)):
         exif[0x0112] = turned
     data = encode_jpeg(image, settings.quality, chosen, exif.tobytes() if exif else b'')
     return Encoded(data, 'jpg', image.height, image.width, 'encoded')
@@ -155,10 +155,7 @@ class PackSettings:
         """
         if isinstance(data, Image.Image):
             data = _saved(data, 'PNG')   # without loss
-        try:
-            source = Image.open(io.BytesIO(data))
-        except Exception:
-            source = decode_image(data)   # it says what is wrong
+        source = open_image(data)
         ending = _ENDINGS.get(source.format or '', str(source.format).lower())
         kept = Encoded(bytes(data), ending, *source.size[::-1], 'as it is')
         is_small = not self.short_side or min(source.size) <= self.short_side
@@ -237,11 +234,11 @@ def read_samples(
     """Read samples, ahead of their use; unreadable ones are an error or left out, as the dataset says.
 
     Args:
-        dataset: Dataset to pack.
+        dataset: Dataset to pack; its `attempt` may return an `ImageReadError` in place of a sample, which is kept.
         indexes: Indexes of its samples.
 
     Returns:
-        index; target; content of the file, or an image
+        index; target; content of the file, an image, or an error
     """
     indexes = [int(index) for index in indexes]
     has_labels = isinstance(getattr(dataset.reader, 'targets', None), LabelLists)
@@ -251,10 +248,19 @@ def read_samples(
         sample = dataset.attempt(index, dataset.reader.__getitem__)
         if sample is None:
             continue   # skipped
+        if isinstance(sample, ImageReadError):
+            sample = sample, dataset.reader.target(index)
         target = _plain(sample[1], has_labels, dataset.filename(index))
         yield index, target, read_bytes(sample[0])
 
 # %% ../../nbs/datasets/70_packing.ipynb #cf5651fc
+def _encode(settings: PackSettings, data: Any) -> Encoded:
+    "Create the image file to write; an error that came in place of the content is raised here."
+    if isinstance(data, ImageReadError):
+        raise data
+    return settings(data)
+
+
 def encode_samples(
     dataset: ImageDataset,
     settings: PackSettings,
@@ -265,7 +271,8 @@ def encode_samples(
     """Encode samples in threads, in order; unreadable ones are an error or left out, as the dataset says.
 
     Args:
-        dataset: Dataset to pack.
+        dataset: Dataset to pack; where its `attempt` returns an `ImageReadError`, the file is empty, without height, and
+            its index takes the place of the width.
         settings: How its images are packed.
         indexes: Indexes of its samples.
         num_workers: Number of encoding threads.
@@ -275,7 +282,7 @@ def encode_samples(
         index, image and target
     """
     with ThreadPoolExecutor(num_workers) as threads:
-        begun = ((index, target, threads.submit(settings, data))
+        begun = ((index, target, threads.submit(_encode, settings, data))
                  for index, target, data in read_samples(dataset, indexes))
         waiting = deque(islice(begun, 4 * num_workers))
         while waiting:
@@ -283,6 +290,8 @@ def encode_samples(
             waiting.extend(islice(begun, 1))
             image = dataset.attempt(index, lambda _, future=future: future.result())
             bar.update()
+            if isinstance(image, ImageReadError):
+                image = Encoded(b'', 'unread', 0, index, 'unreadable')
             if image is not None:
                 yield index, image, target
 

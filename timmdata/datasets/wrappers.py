@@ -212,6 +212,14 @@ def fingerprint(
     return digest.hexdigest()
 
 # %% ../../nbs/datasets/10_wrappers.ipynb #5b1e7a02
+def _stamp_of_file(path: str) -> tuple[int, int]:
+    "Size and time of a file; 0 for one that is gone, which its error says when it is read."
+    try:
+        return stamp(path)
+    except FileNotFoundError:
+        return 0, 0
+
+
 def _stamps(reader: ReaderFiles) -> Iterator[tuple[int, int]]:
     "Size and time, or tag, of what the samples are read from."
     if reader.store is not None:
@@ -220,7 +228,7 @@ def _stamps(reader: ReaderFiles) -> Iterator[tuple[int, int]]:
     # One by one takes five times as long
     parts = (paths[first:first + 64] for first in range(0, len(paths), 64))
     with ThreadPoolExecutor(16) as pool:
-        return chain.from_iterable(pool.map(lambda part: [*map(stamp, part)], parts))
+        return chain.from_iterable(pool.map(lambda part: [*map(_stamp_of_file, part)], parts))
 
 
 def content_key(

@@ -7,7 +7,6 @@ __all__ = ['MEASURES', 'measure_image', 'perceptual_hash', 'open_table', 'measur
 
 # %% ../../nbs/inspection/00_measure.ipynb #788f27f7
 import hashlib
-import io
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +19,7 @@ from PIL import Image
 from tqdm import tqdm
 
 from ..core.checks import optional
-from ..core.decode import decode_image, read_content
+from ..core.decode import decode_image, open_image, read_content
 from ..core.faults import ImageReadError, is_system_error
 from ..core.paths import StrPath, expand_home
 from ..datasets.image_dataset import ImageDataset
@@ -85,7 +84,7 @@ def measure_image(
     found = dict(num_bytes=len(data), digest=_digest(data))
     with suppress(Exception):   # `decode_image` says what is wrong with a file that is not an image
         if not isinstance(content, Image.Image):
-            content = Image.open(io.BytesIO(content))
+            content = open_image(content)
         found |= _header(content)
         # a JPEG is decoded at 1/2, 1/4 or 1/8, but not smaller than this
         content.draft(None, (_SCALE, _SCALE))

@@ -14,6 +14,8 @@ from collections.abc import Iterable
 from functools import cache, lru_cache
 from importlib.util import find_spec
 
+from ..core.decode import allow_extensions
+
 # %% ../../nbs/readers/00_extensions.ipynb #36f54a4e
 Extensions = Iterable[str] | str   # such as ('.jpg', '.webp'), or '.jpg;.webp'
 # torchvision 0.29, torchvision/datasets/folder.py; other names of JPEG files, as in Pillow and in the
@@ -47,22 +49,29 @@ def set_img_extensions(
     IMG_EXTENSIONS = check_extensions(extensions)
 
 # %% ../../nbs/readers/00_extensions.ipynb #c00checkexten
-def check_extensions(
-    extensions: Extensions,
-) -> tuple[str, ...]:
-    """Check extensions; a string may hold several, as in timm's `input_key`.
-
-    Args:
-        extensions: Extensions such as ('.jpg', '.webp'), or one string with `;` between them.
-
-    Returns:
-        lower-case, each once
-    """
+def _each_extension(extensions: Extensions) -> tuple[str, ...]:
+    "Return extensions in lower case, each once."
     given = extensions.split(';') if isinstance(extensions, str) else list(extensions)
     if not given or any(
             not isinstance(one, str) or len(one) < 2 or one[0] != '.' for one in given):
         raise ValueError(f'extensions must be one or more strings such as .jpg, got {given!r}')
     return tuple(dict.fromkeys(e.lower() for e in given))
+
+
+def check_extensions(
+    extensions: Extensions,
+) -> tuple[str, ...]:
+    """Check extensions that are to be read, and let Pillow open their formats, see `allow_extensions`.
+
+    Args:
+        extensions: Extensions such as ('.jpg', '.webp'), or one string with `;` between them, as timm's `input_key`.
+
+    Returns:
+        lower-case, each once
+    """
+    checked = _each_extension(extensions)
+    allow_extensions(checked)
+    return checked
 
 # %% ../../nbs/readers/00_extensions.ipynb #434e318c
 def add_img_extensions(
@@ -84,7 +93,7 @@ def del_img_extensions(
     Args:
         extensions: One or more extensions.
     """
-    removed = check_extensions(extensions)
+    removed = _each_extension(extensions)
     set_img_extensions(e for e in IMG_EXTENSIONS if e not in removed)
 
 

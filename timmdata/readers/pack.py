@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..core.arguments import warn_caller
+from ..core.decode import allow_extensions
 from ..core.faults import is_system_error, listed, printable
 from ..core.paths import StrPath, expand_home
 from .base import ReaderFiles, check_inside, choose_split, is_split_name, is_whole
@@ -502,6 +503,7 @@ class ReaderShards(_IndexedReader):
         shards, label_key = choose_shards(root, split)
         json_key = target_key or label_key
         inputs = input_key.split(';')
+        allow_extensions(f'.{key.rpartition(".")[2].lower()}' for key in inputs)
         fields = TargetFields(json_key or 'cls', (), class_map, target_format)
         what = 'json' if json_key else 'cls'
         def make():

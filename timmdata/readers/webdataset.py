@@ -16,6 +16,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from ..core.checks import optional
+from ..core.decode import allow_extensions
 from ..core.faults import SourceError, is_system_error, listed, printable
 from ..core.paths import StrPath, expand_home
 from .base import check_inside, choose_split
@@ -242,6 +243,7 @@ class ReaderWds(StreamReader):
             num_samples or self.split_info.num_samples, is_training, batch_size, repeats, seed)
         json_key = target_key or self.split_info.label_key
         self._input_keys = input_key.split(';')
+        allow_extensions(f'.{key.rpartition(".")[2].lower()}' for key in self._input_keys)
         self._what = 'json' if json_key else 'cls'
         self._fields = TargetFields(json_key or 'cls', (), class_map, target_format)
         self.class_to_idx = self._fields.class_to_idx

@@ -146,9 +146,7 @@ class PatchRandomErasing(Erasing):
         Returns:
             The same tensor.
         """
-        if patches.ndim not in (4, 5):
-            raise ValueError(f'patches have shape {tuple(patches.shape)}: '
-                             'must be (B, N, P·P, C) or (B, N, Ph, Pw, C)')
+        self.check(patches, {4: '(B, N, P·P, C)', 5: '(B, N, Ph, Pw, C)'})
         if rngs is None:
             rngs = [random] * len(patches)
         coordinates = patch_coord.cpu().numpy()

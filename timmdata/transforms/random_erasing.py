@@ -7,13 +7,13 @@ __all__ = ['Rectangles', 'keyed_noise', 'Erasing', 'RandomErasing', 'ErasingSett
 
 # %% ../../nbs/transforms/50_random_erasing.ipynb #d6df906f
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from ..core.checks import check_choice, check_number, check_whole
+from ..core.checks import check_choice, check_number, check_type, check_whole
 from .geometry import try_sizes
 
 # %% ../../nbs/transforms/50_random_erasing.ipynb #45a120c6
@@ -79,6 +79,25 @@ class Erasing:
         for edge in (min_aspect, max_aspect or 1.):
             check_number('aspect', edge, 1e-6, 1e6, 'a height / width above 0')
         self.aspect = min_aspect, max_aspect or 1 / min_aspect
+
+    def check(self,
+        images: Any,
+        shapes: Mapping[int, str],
+    ):
+        """Raise TypeError or ValueError for what cannot be erased.
+
+        Args:
+            images: Images, or their patches.
+            shapes: Number of dimensions → shape in words, such as '(C, H, W)'.
+        """
+        name = type(self).__name__
+        check_type(f'the input of {name}', images, torch.Tensor, f'pass a float tensor {" or ".join(shapes.values())}, normalized')
+        if self.mode != 'const' and not images.is_floating_point():
+            raise TypeError(
+                f'{name}(mode={self.mode!r}) fills with normal noise, but the images have dtype {images.dtype}: '
+                'normalize them first')
+        if images.ndim not in shapes:
+            raise ValueError(f'the input of {name} has shape {tuple(images.shape)}: must be {" or ".join(shapes.values())}')
 
     def get_params(self,
         rng: random.Random,
@@ -225,6 +244,7 @@ class RandomErasing(Erasing):
         Returns:
             The same tensor.
         """
+        self.check(input, {4: '(N, C, H, W)', 3: '(C, H, W)'})
         images = input if input.ndim == 4 else input[None]
         if rngs is None:
             seeds = torch.randint(2**62, (len(images),), generator=self.generator)
