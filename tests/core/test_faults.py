@@ -1,6 +1,7 @@
 "The bad-sample log: whole lines, whoever writes at the same time, however many there are, and whatever a full disk leaves."
 import errno
 import os
+import pickle
 import re
 import time
 import warnings
@@ -100,3 +101,48 @@ def test_a_fault_of_the_machine_or_of_a_program_passes_an_attempt(error):
 
     with pytest.raises(type(error)):
         FaultPolicy('skip').attempt(0, failing, str, 10)
+
+
+def raised_by(error):
+    "What a policy makes of an error that reading raises."
+    def failing(index): raise error
+
+    with pytest.raises(ImageReadError) as raised: FaultPolicy().attempt(3, failing, 'dog/{}.jpg'.format, 10)
+    return raised.value
+
+
+def test_an_error_has_its_advice_apart():
+    "A command has options of its own, so it must be able to print the error without what Python's users do."
+    error = raised_by(EOFError('the file ends early'))
+    named = 'cannot read dog/3.jpg (index 3): EOFError: the file ends early'
+    assert error.named == named and error.advice.startswith("Use on_error='skip'") and str(error) == f'{named}. {error.advice}'
+    copy = pickle.loads(pickle.dumps(error))   # as it comes from a worker
+    assert (copy.named, copy.advice, str(copy), copy.cause) == (named, error.advice, str(error), 'EOFError: the file ends early')
+    copy.advice = 'Use --skip'
+    assert str(copy) == f'{named}. Use --skip' and str(ImageReadError('no advice')) == ImageReadError('no advice').named == 'no advice'
+
+
+def failure_of(path):
+    with pytest.raises(OSError) as raised: open(path, 'rb')
+    return raised.value
+
+
+def test_a_missing_file_is_not_to_be_skipped(tmp_path, monkeypatch):
+    "The error says in which folder it was looked for, and what may be wrong, by what is there."
+    (tmp_path/'cat').mkdir()
+    (tmp_path/'cat'/'link.jpg').symlink_to(tmp_path/'gone.jpg')
+    monkeypatch.chdir(tmp_path/'cat')
+    for path, told in ((tmp_path/'cat'/'3.jpg', f'The folder {tmp_path}/cat does not contain it: it was moved'),
+                       (tmp_path/'dog'/'3.jpg', f'There is no folder {tmp_path}/dog: it was moved.* disk is not mounted'),
+                       (tmp_path/'cat'/'link.jpg', f'{tmp_path}/cat/link.jpg is a link to {tmp_path}/gone.jpg, which does not exist'),
+                       ('data/3.jpg', f'There is no folder {tmp_path}/cat/data: the path is relative, and the working directory is {tmp_path}/cat'),
+                       (b'3.jpg', f'The folder {tmp_path}/cat does not contain it: the path is relative')):
+        error = raised_by(failure_of(path))
+        assert re.search(told, str(error)) and 'on_error' not in str(error) and 'make the dataset again' in str(error), error
+    stored = raised_by(FileNotFoundError('there is no object s3://bucket/cat/3.jpg'))
+    assert 'deleted after the dataset was made' in str(stored) and 'on_error' not in str(stored)
+
+
+def test_a_file_that_may_not_be_read_needs_a_permission():
+    error = raised_by(PermissionError(errno.EACCES, 'Permission denied', '/data/cat/3.jpg'))
+    assert error.advice == 'Give your user the permission to read /data/cat/3.jpg'

@@ -54,8 +54,21 @@ def listed(
 
 # %% ../../nbs/core/30_faults.ipynb #b4adf8c1
 class ImageReadError(OSError):
-    "A sample could not be read or decoded; the message names file, index and cause."
-    cause = ''   # the text without the name of the sample, for the log
+    """A sample could not be read or decoded; the message names file, index and cause.
+
+    `str(error)` is `named`, followed by `advice`. A program with settings of its own, such as a command, prints
+    `named` and its own advice, or sets another `advice`.
+    """
+    cause = ''    # the text without the name of the sample, for the log
+    advice = ''   # what to do, as sentences about Python; '' if there is none
+
+    @property
+    def named(self) -> str:
+        "Return the message without the advice: the name of the sample and the cause."
+        return super().__str__()
+
+    def __str__(self) -> str:
+        return f'{self.named}. {self.advice}' if self.advice else self.named
 
 
 def name_fault(
@@ -185,12 +198,32 @@ class BadSampleLog:
         self._num_read = start + len(lines) + len(end)
 
 # %% ../../nbs/core/30_faults.ipynb #d660230e
-def _with_advice(fault: ImageReadError, has_index: bool) -> ImageReadError:
-    "Return the same error with advice at the end of its message; a stream cannot be inspected."
+def _why_missing(path: str) -> str:
+    "Say where a missing file was looked for, and why it may be missing."
+    full = os.path.abspath(path)
+    folder = os.path.dirname(full)
+    if os.path.islink(full):
+        return f'{printable(full)} is a link to {printable(os.readlink(full))}, which does not exist'
+    if os.path.isdir(folder):
+        found = f'The folder {printable(folder)} does not contain it'
+    else:
+        found = f'There is no folder {printable(folder)}'
+    if os.path.isabs(path):
+        return f'{found}: it was moved, renamed or deleted after the dataset was made, or its disk is not mounted'
+    return f'{found}: the path is relative, and the working directory is {printable(os.getcwd())}'
+
+
+def _advise(error: BaseException, has_index: bool) -> str:
+    "Say what to do about an error of reading; a stream cannot be inspected."
+    path = getattr(error, 'filename', None)
+    path = os.fsdecode(path) if isinstance(path, (str, bytes, os.PathLike)) else ''
+    if isinstance(error, FileNotFoundError):
+        why = _why_missing(path) if path else 'It was moved, renamed or deleted after the dataset was made'
+        return f'{why}. Put it back, or make the dataset again'
+    if isinstance(error, PermissionError) and path:
+        return f'Give your user the permission to read {printable(os.path.abspath(path))}'
     inspect = '; `timmdata inspect FOLDER` lists all such files' if has_index else ''
-    told = ImageReadError(f"{fault}. Use on_error='skip' to skip it{inspect}")
-    told.cause = fault.cause
-    return told
+    return f"Use on_error='skip' to skip it{inspect}"
 
 
 def _try_to_read(
@@ -247,7 +280,8 @@ class FaultPolicy:
         if fault is None:
             return sample
         if self.on_error == 'raise':
-            raise _with_advice(fault, num_samples > 0) from fault.__cause__
+            fault.advice = _advise(fault.__cause__, num_samples > 0)
+            raise fault
         chosen = None
         if self.on_error == 'replace':
             for number in range(self.max_retries):
