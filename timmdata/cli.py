@@ -121,7 +121,9 @@ def _say_skipped(dataset: Any):
 _OPTIONS = {   # advice for Python → advice for a command
     r"Use on_error='skip' to skip it; `timmdata inspect FOLDER` lists all such files":
         'Use --skip to skip such files; `timmdata inspect {data}` lists them for --exclude',
-    r"on_error='skip'": '--skip', r'\bon_error=': '--skip, as ', r'\bexclude=': '--exclude ', r'\bexclude:': '--exclude:',
+    r"on_error='skip'": '--skip', r'\bexclude=': '--exclude ', r'\bexclude:': '--exclude:',
+    r'pass a list of names, or a file that lists them': 'pass a file that lists names, such as one that inspect wrote',
+    r'\bsplit=None\b': "--split ''",
     r'pass download=True to download it':
         'download it first, with datasets.load_dataset() in Python'}
 

@@ -6,6 +6,7 @@
 __all__ = ['progress_bar']
 
 # %% ../../nbs/core/67_progress.ipynb #9d0d96e6
+import os
 import sys
 import warnings
 from collections.abc import Iterable
@@ -15,6 +16,8 @@ from typing import Any
 # %% ../../nbs/core/67_progress.ipynb #c198a50e
 def _is_seen() -> bool:
     "Return whether somebody looks at stderr: on a terminal or in a notebook, not in a log file."
+    if os.environ.get('TQDM_DISABLE', '0') not in ('', '0'):
+        return False
     if sys.stderr is not None and sys.stderr.isatty():
         return True
     get_shell = getattr(sys.modules.get('IPython'), 'get_ipython', None)   # a kernel has imported it
@@ -53,6 +56,5 @@ def progress_bar(
     Returns:
         tqdm's bar; the environment variable TQDM_DISABLE=1 turns all bars off
     """
-    # without the argument, tqdm asks TQDM_DISABLE
-    off = {} if is_shown and _is_seen() else {'disable': True}
-    return _bar_class()(iterable, title, total, leave=leave, unit=unit, delay=delay, **off)
+    is_off = not (is_shown and _is_seen())
+    return _bar_class()(iterable, title, total, leave=leave, unit=unit, delay=delay, disable=is_off)

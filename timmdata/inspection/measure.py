@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from ..core.checks import optional
+from ..core.checks import check_whole, optional
 from ..core.decode import decode_image, read_content
 from ..core.faults import ImageReadError, is_system_error
 from ..core.paths import StrPath, expand_home
@@ -185,6 +185,8 @@ def measure_dataset(
     Returns:
         of `MEASURES`, in the file
     """
+    if num_threads is not None:
+        check_whole('num_threads', num_threads, 1)
     table = open_table(Path(expand_home(path)), len(dataset))
     common = _dataset_key(dataset, hash_image is not None)
 

@@ -219,7 +219,7 @@ class Diagnosis:
         name, busy = self.bottleneck, self.left_out[0].busy
         disturbed = f'other programs keep {self.others or 0:.1f} of {self.machine["cores"]} cores busy'
         if self.is_doubtful:
-            return f'no verdict: {disturbed}, and there was time for one round only'
+            return f'no verdict: {disturbed}, and there was only one round'
         said = f'no bottleneck: no stage makes a difference above the noise ({self.noise:.0%})'
         if name:
             said = f'the bottleneck is {name}: it takes {self.shares[name]:.0%} of the time per image'
