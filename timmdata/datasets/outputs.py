@@ -9,11 +9,13 @@ __all__ = ['data_folders', 'check_writable', 'place_beside', 'shortest', 'output
 import os
 import tempfile
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from ..core.paths import StrPath, expand_home
 from ..readers.base import ReaderFiles, is_split_name
+from ..readers.extensions import is_img_extension
 from ..readers.table import ReaderTable
 
 # %% ../../nbs/datasets/65_outputs.ipynb #3a44d060
@@ -80,6 +82,24 @@ def _holder(path: Path, folders: Sequence[Path]) -> Path | None:
     return next((folder for folder in folders if real.is_relative_to(folder)), None)
 
 
+_MOST = 1000   # entries of a folder that are looked at
+
+
+def _neighbors(folder: Path) -> list[Path]:
+    "Return other folders beside a folder."
+    try:
+        return [path for path in islice(folder.parent.iterdir(), _MOST) if path != folder and path.is_dir()]
+    except OSError:
+        return []   # no permission
+
+
+def _holds_images(folder: Path) -> bool:
+    try:
+        return any(is_img_extension(path.suffix) for path in islice(folder.iterdir(), _MOST))
+    except OSError:
+        return False
+
+
 def place_beside(
     folder: Path,
     folders: Sequence[Path],
@@ -94,11 +114,9 @@ def place_beside(
         name: End of the name of the output; the beginning is that of the data.
         is_folder: The output is a folder.
     """
-    def is_part(place: Path) -> bool:
-        return is_split_name(place.name) or any(
-            other.parent == place.parent and other != place for other in folders)
-
-    while is_part(folder) and folder.parent != folder:
+    if any(map(_holds_images, _neighbors(folder))):
+        folder = folder.parent   # a class among others
+    while is_split_name(folder.name):
         folder = folder.parent
     name = f'{folder.name or "data"}-{name}'
     places = [place/name for place in (folder.parent, Path.home(), Path(tempfile.gettempdir()))]
