@@ -211,10 +211,14 @@ def _demo(data, split, skip, exclude, input_size, batch_size, num_workers, out):
     ('--num-threads', int, None, 'Threads that read and decode; default: one per core'))
 def _inspect(data, split, skip, exclude, out, exact, **settings):
     from timmdata.core.faults import listed
+    from timmdata.datasets.outputs import output_path
     from timmdata.inspection.findings import KINDS
     from timmdata.inspection.inspection import inspect as inspect_data
     from timmdata.inspection.report import exclusion_calls
-    found = inspect_data(_open(data, split, skip, exclude), out, exact=exact or None, **settings)
+    datasets = _open(data, split, skip, exclude)
+    readers = [dataset.reader for dataset in datasets.values()]
+    path = output_path(out, 'inspection', readers, option='--out')
+    found = inspect_data(datasets, path, exact=exact or None, **settings)
     _say(found)
     for kind in ('unreadable', 'conflict'):
         names = [name for _, name in found.rows(kind)]

@@ -70,7 +70,8 @@ def photos(tmp_path):
 
 WORK = {
     'write_pack': lambda dataset, out: write_pack(dataset, out/'pack', format='keep', num_workers=1),
-    'check_pack': lambda dataset, out: [write_pack(dataset, out/'pack', format='keep', num_workers=1, progress=False), check_pack(out/'pack')],
+    'check_pack': lambda dataset, out: [
+        write_pack(dataset, out/'pack', format='keep', num_workers=1, progress=False), check_pack(out/'pack')],
     'inspect': lambda dataset, out: inspect(dataset, out/'report', exact=True),
     'cache': lambda dataset, out: cached_dataset(dataset, CacheSettings(where='disk', directory=out/'cache')),
     'image_sizes': lambda dataset, out: image_sizes(dataset)}

@@ -45,8 +45,8 @@ def test_folders_of_the_data_hold_all_its_files(photos, tmp_path):
 # ---- the default
 
 @pytest.mark.parametrize('here, root', [
-    ('photos', '.'), ('photos/train', '..'), ('photos/train/ant', '../..'), ('photos/train/ant', None), ('link', '.'), ('photos', '../link'),
-    ('photos/train', '.')])
+    ('photos', '.'), ('photos/train', '..'), ('photos/train/ant', '../..'), ('photos/train/ant', None), ('link', '.'),
+    ('photos', '../link'), ('photos/train', '.')])
 def test_the_default_is_beside_the_data_for_a_folder_in_it(photos, tmp_path, monkeypatch, here, root):
     (tmp_path/'link').symlink_to(photos)
     monkeypatch.chdir(tmp_path/here)
@@ -88,7 +88,8 @@ def test_a_folder_without_permission_is_no_place(photos, tmp_path, monkeypatch):
 
 # ---- what is refused
 
-@pytest.mark.parametrize('out', ['photos', 'photos/report', 'photos/train/ant/report', 'other/../photos/report', 'link/report', './photos/new/deep'])
+@pytest.mark.parametrize('out', [
+    'photos', 'photos/report', 'photos/train/ant/report', 'other/../photos/report', 'link/report', './photos/new/deep'])
 def test_a_path_in_the_data_is_refused_with_one_that_works(photos, tmp_path, monkeypatch, out):
     (tmp_path/'link').symlink_to(photos)
     (tmp_path/'other').mkdir()
