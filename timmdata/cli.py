@@ -7,6 +7,7 @@ __all__ = ['main']
 
 # %% ../nbs/60_cli.ipynb #68c371e0
 import argparse
+import re
 import shlex
 import sys
 import time
@@ -15,8 +16,6 @@ from collections.abc import Callable, Sequence
 from json import dumps
 from pathlib import Path
 from typing import Any, TextIO
-
-from tqdm import tqdm
 
 from . import __version__
 
@@ -53,6 +52,8 @@ def _parser() -> argparse.ArgumentParser:
         for option, kind, default, meaning in options:
             if kind is bool:
                 settings = dict(action='store_true')
+            elif kind is list:
+                settings = dict(action='append', default=[], metavar='FILE')
             elif option.startswith('--'):
                 settings = dict(type=kind, default=default)
             else:
@@ -76,100 +77,155 @@ def main(
     known, unknown = _parser().parse_known_args(argv)
     arguments = vars(known)
     command, parser = arguments.pop('command'), arguments.pop('parser')
+    data = arguments.get('data')
     if unknown:
         # also prints the usage of this command
         parser.error(f'unrecognized arguments: {" ".join(unknown)}')
     try:
         with warnings.catch_warnings():
             warnings.showwarning = lambda message, *_: _say(
-                f'timmdata: warning: {message}', sys.stderr)
+                f'timmdata: warning: {" ".join(_with_options(message, data).split())}', sys.stderr)
             command(**arguments)
     except (ValueError, OSError, RuntimeError, ImportError) as error:
-        _say(f'timmdata: error: {error}', sys.stderr)
+        _say(f'timmdata: error: {_with_options(error, data)}', sys.stderr)
         return 2
     except KeyboardInterrupt:
         print('timmdata: interrupted', file=sys.stderr)
         return 130
     return 0
 
+# %% ../nbs/60_cli.ipynb #e31598e3
+_ANY_DATA = 'data', str, ..., 'Folder, tar or table, or hf:NAME for a Hugging Face dataset'
+_SPLIT = '--split', str, 'train', "Split to read: 'train', 'val', 'test' or the name of a folder"
+_ANY_SPLIT = '--split', str, None, 'Split to read; default: those of train, val and test that exist'
+_FAULTS = (
+    ('--skip', bool, False, 'Skip unreadable files and list them'),
+    ('--exclude', list, None, 'File that lists names of files to leave out, as inspect writes it; can be repeated'))
+_INPUT_SIZE = '--input-size', int, 224, "Edge of the images in pixels"
+
+
+def _open(data: str, split: str | None, skip: bool, exclude: list[str]) -> dict[str, Any]:
+    "Open the splits of the data that a command names."
+    from timmdata.datasets.factory import open_splits
+    return open_splits(data, split, exclude_files=exclude, on_error='skip' if skip else 'raise')
+
+
+def _say_skipped(dataset: Any):
+    "List the files that were skipped."
+    from timmdata.core.faults import listed
+    names = [sample.path for sample in dataset.bad_samples]
+    if names:
+        _say(f'skipped {len(names):,} unreadable files: {listed(names, 5)}')
+
+# %% ../nbs/60_cli.ipynb #c51b3d72
+_OPTIONS = {   # advice for Python → advice for a command
+    r"Use on_error='skip' to skip it; `timmdata inspect FOLDER` lists all such files":
+        'Use --skip to skip such files; `timmdata inspect {data}` lists them for --exclude',
+    r"on_error='skip'": '--skip', r'\bexclude=': '--exclude ', r'\bexclude:': '--exclude:',
+    r'pass a list of names, or a file that lists them': 'pass a file that lists names, such as one that inspect wrote',
+    r'\bsplit=None\b': "--split ''",
+    r'pass download=True to download it':
+        'download it first, with datasets.load_dataset() in Python'}
+
+
+def _with_options(message: Any, data: str | None = None) -> str:
+    "Return the text of an error or a warning, with advice for a command that reads `data`."
+    text = str(message)
+    for advice, option in _OPTIONS.items():
+        option = option.format(data=shlex.quote(data or 'FOLDER'))
+        text = re.sub(advice, lambda _, option=option: option, text)
+    return text
+
 # %% ../nbs/60_cli.ipynb #7529b378
-def _output_path(option: str, text: str,
-                 endings: tuple = ('.png', '.jpg', '.jpeg', '.pdf', '.svg')) -> Path:
-    "Check the path of an output file."
+_PICTURES = '.png', '.jpg', '.jpeg', '.pdf', '.svg'
+
+
+def _check_file(option: str, text: str | None, endings: tuple[str, ...]):
+    "Check the path of an output file before the data is opened."
     from timmdata.core.paths import expand_home
+    from timmdata.datasets.outputs import check_writable
+    if text is None:
+        return
     path = Path(expand_home(text))   # a shell does not expand --out=~/batch.png
     if path.suffix.lower() not in endings:
         raise ValueError(f'{option} {path}: the name must end in {", ".join(endings)}')
-    if not path.absolute().parent.is_dir():
-        raise FileNotFoundError(f'{option} {path}: the folder {path.parent} does not exist')
-    return path
+    check_writable(path, False, option)
 
 # %% ../nbs/60_cli.ipynb #c1dcd6f7
-_SPLIT = '--split', str, 'train', "Split to read: 'train', 'val', 'test' or the name of a folder"
-_INPUT_SIZE = '--input-size', int, 224, "Edge of the images in pixels"
+_MOST_IMAGES = 2000   # a minute on one core, and enough of each class to look at
 
 
 @_command(
     'demo',
-    'Load one epoch with training augmentation, measure images per second, and draw the first batch.',
-    ('data', str, None, 'Folder of class folders, or one with train/ and val/; default: sample photos'),
-    _SPLIT, _INPUT_SIZE,
+    'Load up to 2,000 images with training augmentation, measure images per second, and draw the first batch.',
+    ('data', str, None, 'Folder, tar or table, or hf:NAME for a Hugging Face dataset; default: sample photos'),
+    _SPLIT, *_FAULTS, _INPUT_SIZE,
     ('--batch-size', int, 32, 'Samples per batch'),
     ('--num-workers', int, 1, 'Number of workers; 0: load in the main thread'),
-    ('--out', str, 'batch.png', 'Output file for a picture of the first batch'))
-def _demo(data, split, input_size, batch_size, num_workers, out):
+    ('--out', str, None, 'Output file for a picture of the first batch; default: batch.png in the current folder, '
+                         'or beside the data if that folder is in it'))
+def _demo(data, split, skip, exclude, input_size, batch_size, num_workers, out):
     from timmdata.core.demo_data import get_samples
     from timmdata.core.faults import listed
-    from timmdata.datasets.image_dataset import ImageDataset
+    from timmdata.core.progress import progress_bar
+    from timmdata.datasets.outputs import output_path
     from timmdata.loader import create_loader
     from timmdata.look.pictures import show_batch
-    path = _output_path('--out', out)
-    dataset = ImageDataset(data or get_samples(), split=split)
-    loader = create_loader(dataset, input_size, batch_size, is_training=True, drop_last=False,
+    from timmdata.measure.stages import spread
+    _check_file('--out', out, _PICTURES)
+    dataset, = _open(data or get_samples(), split, skip, exclude).values()
+    path = output_path(out, 'batch.png', [dataset.reader], False, '--out')
+    chosen = spread(dataset, _MOST_IMAGES) if len(dataset) > _MOST_IMAGES else dataset
+    loader = create_loader(chosen, input_size, batch_size, is_training=True, drop_last=False,
                            num_workers=num_workers, re_prob=0.25, seed=0)
     classes = list(dataset.class_to_idx)
     _say(f'{len(dataset):,} images in {len(classes)} classes: {data or "sample photos"}, split {split}\n'
          f'classes: {listed(classes, 10)}')
-    first, start = None, time.perf_counter()
-    for images, targets in tqdm(loader, unit=' batches', disable=not sys.stderr.isatty()):
+    if len(chosen) < len(dataset):
+        _say(f'demo loads {len(chosen):,} of {len(dataset):,} images, spread over the dataset')
+    first, num_images, start = None, 0, time.perf_counter()
+    for images, targets in progress_bar(loader, unit=' batches'):
         first = first or (images[:16].clone(), targets[:16].clone())
-    speed = len(dataset) / (time.perf_counter() - start)
+        num_images += len(images)
+    speed = num_images / (time.perf_counter() - start)
     _say(f'{len(loader)} batches of {tuple(images.shape[1:])}, {images.dtype}, on {images.device}: '
          f'{speed:,.0f} images/s, including the start of the workers')
+    _say_skipped(dataset)
     show_batch(first, n=16, class_names=dataset.class_to_idx).savefig(path, dpi=100)
-    _say(f'picture of the first batch: {out}')
+    _say(f'picture of the first batch: {path}')
     folder = shlex.quote(data or 'FOLDER')
     _say(f'next: `timmdata inspect {folder}` finds bad files, `timmdata doctor {folder}` finds what limits loading')
 
 # %% ../nbs/60_cli.ipynb #8e5ef42e
-_ANY_DATA = 'data', str, ..., 'Folder, tar or table, or hf:NAME for a Hugging Face dataset'
-_ANY_SPLIT = '--split', str, None, 'Split to read; default: those of train, val and test that exist'
-
-
 @_command(
     'inspect',
     'Read every file, find problems and duplicates, and write a report and exclusion lists.',
-    _ANY_DATA, _ANY_SPLIT,
-    ('--out', str, 'inspection', 'Output folder; a stopped run resumes there'),
+    _ANY_DATA, _ANY_SPLIT, *_FAULTS,
+    ('--out', str, None, 'Output folder, where a stopped run resumes; default: inspection in the current folder, '
+                         'or beside the data if that folder is in it'),
     _INPUT_SIZE,
     ('--crop-pct', float, 0.875,
      'Evaluation crop: input size divided by the size that images are resized to'),
     ('--near', int, 4, 'Maximum number of differing bits, of 64, between similar images'),
     ('--exact', bool, False, 'Find only exact copies, not similar images'),
     ('--num-threads', int, None, 'Threads that read and decode; default: one per core'))
-def _inspect(data, split, out, exact, **settings):
+def _inspect(data, split, skip, exclude, out, exact, **settings):
     from timmdata.core.faults import listed
-    from timmdata.datasets.factory import open_splits
+    from timmdata.datasets.outputs import output_path
     from timmdata.inspection.findings import KINDS
     from timmdata.inspection.inspection import inspect as inspect_data
     from timmdata.inspection.report import exclusion_calls
-    found = inspect_data(open_splits(data, split), out, exact=exact or None, **settings)
+    datasets = _open(data, split, skip, exclude)
+    readers = [dataset.reader for dataset in datasets.values()]
+    path = output_path(out, 'inspection', readers, option='--out')
+    found = inspect_data(datasets, path, exact=exact or None, **settings)
     _say(found)
     for kind in ('unreadable', 'conflict'):
         names = [name for _, name in found.rows(kind)]
         if names:
             _say(f'{KINDS[kind].title}: {listed(names, 5)}')
-    _say(f'written to {found.out}: report.html, report.json, and exclude-….json for ImageDataset(exclude=…)')
+    _say(f'written to {found.out}: report.html, report.json, and exclude-….json for --exclude and '
+         'ImageDataset(exclude=…)')
     calls = exclusion_calls(found.survey, found.out)
     if calls:
         _say('\n    '.join(['to exclude these samples:', *calls]))
@@ -179,7 +235,7 @@ def _inspect(data, split, out, exact, **settings):
     'pack', 'Copy a dataset into a few large files that train faster, or check them.',
     _ANY_DATA,
     ('out', str, None, 'Output folder; a stopped run resumes there'),
-    _ANY_SPLIT,
+    _ANY_SPLIT, *_FAULTS,
     ('--format', str, 'jpeg',
      "'jpeg': with restart markers, 'keep': files unchanged, 'raw': decoded pixels"),
     ('--short-side', int, None, 'Shrink larger images to this shorter side, in pixels'),
@@ -188,14 +244,11 @@ def _inspect(data, split, out, exact, **settings):
      'Chroma subsampling of re-encoded JPEGs: keep, 4:4:4, 4:2:2 or 4:2:0'),
     ('--seed', int, 0, 'Seed of the order of images in the files'),
     ('--num-workers', int, None, 'Threads that encode; default: one per core'),
-    ('--skip', bool, False, 'Skip unreadable files and list them'),
     ('--check', bool, False, 'Read all files of the pack DATA and list those that have changed'))
-def _pack(data, out, split, skip, check, **settings):
-    from timmdata.datasets.factory import open_splits
+def _pack(data, out, split, skip, exclude, check, **settings):
     from timmdata.datasets.packing import check_pack, write_pack
-    is_shown = sys.stderr.isatty()
     if check:
-        problems = check_pack(data, is_shown)
+        problems = check_pack(data)
         for problem in problems:
             _say(problem)
         if problems:
@@ -203,16 +256,15 @@ def _pack(data, out, split, skip, check, **settings):
         return _say(f'{data} is intact')
     if out is None:
         raise ValueError('OUT is missing: pass the output folder of the pack')
-    for name, dataset in open_splits(data, split, on_error='skip' if skip else 'raise').items():
-        _say(write_pack(dataset, out, name, progress=is_shown, **settings))
+    for name, dataset in _open(data, split, skip, exclude).items():
+        _say(write_pack(dataset, out, name, **settings))
     _say(f"read it with ImageDataset({out!r})")
 
 # %% ../nbs/60_cli.ipynb #4bec224b
 @_command(
     'doctor',
     'Find out what limits the loader on this machine, and how much other settings would help.',
-    ('data', str, ..., 'Folder of class folders, or one with train/ and val/'),
-    _SPLIT, _INPUT_SIZE,
+    _ANY_DATA, _SPLIT, *_FAULTS, _INPUT_SIZE,
     ('--batch-size', int, 64, 'Samples per batch'),
     ('--images', int, 256, 'Images to load per epoch, spread over the dataset and kept in memory'),
     ('--rounds', int, 5, 'Rounds; all trials take turns in each'),
@@ -231,9 +283,9 @@ def _pack(data, out, split, skip, check, **settings):
     ('--backend', str, 'auto',
      "JPEG decoder: 'pillow', 'simplejpeg' or 'auto' (the fastest installed)"),
     ('--device', str, None, 'Device of the batches, such as cpu; default: the best available'))
-def _doctor(data, split, images, stages, json, mode, num_workers, color_jitter, re_prob, backend,
+def _doctor(data, split, skip, exclude, images, stages, json, mode, num_workers, color_jitter, re_prob, backend,
             **settings):
-    from timmdata.datasets.image_dataset import ImageDataset
+    from timmdata.datasets.outputs import output_path
     from timmdata.measure.diagnosis import diagnose, format_diagnosis
     if mode not in ('train', 'eval'):
         raise ValueError(f'--mode {mode}: must be train or eval')
@@ -242,13 +294,16 @@ def _doctor(data, split, images, stages, json, mode, num_workers, color_jitter, 
             num_workers = int(num_workers)
         except ValueError:
             raise ValueError(f"--num-workers {num_workers}: must be an integer or 'auto'") from None
-    path = json and _output_path('--json', json, ('.json',))
+    _check_file('--json', json, ('.json',))
+    dataset, = _open(data, split, skip, exclude).values()
+    path = json and output_path(json, 'doctor.json', [dataset.reader], False, '--json')
     if mode == 'train':
         settings |= dict(is_training=True, color_jitter=color_jitter, re_prob=re_prob)
     found = diagnose(
-        ImageDataset(data, split=split), num_images=images, with_changes=not stages, progress=True,
-        num_workers=num_workers, backend=None if backend == 'auto' else backend, **settings)
+        dataset, num_images=images, with_changes=not stages, num_workers=num_workers,
+        backend=None if backend == 'auto' else backend, **settings)
     _say(format_diagnosis(found))
+    _say_skipped(dataset)
     if path:
         path.write_text(found.to_json() + '\n', encoding='utf-8')
 

@@ -36,7 +36,8 @@ def kernel_env(extra: dict[str, str] | None = None) -> dict[str, str]:
     path = os.pathsep.join([str(root), *filter(None, [os.environ.get('PYTHONPATH')])])
     # tqdm.auto warns if ipywidgets is missing and shows a path of this machine; torch.jit.script is called by fastai
     quiet = 'ignore:IProgress not found,ignore:`torch.jit.script` is deprecated'
-    return {**os.environ, 'PYTHONPATH': path, 'PYTHONWARNINGS': quiet, **(extra or {})}
+    # progress bars show times, which would differ in each stored page
+    return {**os.environ, 'PYTHONPATH': path, 'PYTHONWARNINGS': quiet, 'TQDM_DISABLE': '1', **(extra or {})}
 
 
 def join_streams(outputs: list[nbformat.NotebookNode]) -> list[nbformat.NotebookNode]:

@@ -1,4 +1,5 @@
-"create_dataset: the same data sets as timm's, by the same words."
+"create_dataset: the same data sets as timm's, by the same words; open_splits: what commands read."
+import json
 import tarfile
 
 import pytest
@@ -7,7 +8,7 @@ import timm.data.dataset_factory as timm_factory
 from grids import quick
 from torchvision import datasets as torchvision_datasets
 
-from timmdata.datasets.factory import create_dataset
+from timmdata.datasets.factory import create_dataset, exclusion_file, open_splits
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -96,3 +97,34 @@ def test_case_of_paths_is_kept(samples, tmp_path):
 def test_every_name_of_timm_is_known(calls):
     for name in timm_factory._TORCH_BASIC_DS: create_dataset(f'torch/{name}', 'data', split='train')
     assert len(calls) == len(timm_factory._TORCH_BASIC_DS) > 4
+
+
+# ---- open_splits
+
+def test_a_list_is_for_the_split_in_its_name(samples, tmp_path):
+    "Any other name is for all splits, which must have these samples."
+    for split, names in dict(train=['train/cat/0000.jpg', 'train/cat/0001.jpg'], val=['val/cat/0000.jpg']).items():
+        (tmp_path/exclusion_file(split)).write_text(json.dumps(dict.fromkeys(names, 'a reason')))
+    (tmp_path/'more.txt').write_text('val/cat/0001.jpg\n')
+    (tmp_path/'nothing.json').write_text('[]')
+    whole, lists = open_splits(samples), [tmp_path/exclusion_file(split) for split in ('val', 'train')]
+    found = open_splits(samples, exclude_files=lists)
+    for split, names in dict(train=['cat/0000.jpg', 'cat/0001.jpg'], val=['cat/0000.jpg']).items():
+        assert set(whole[split].filenames()) - set(found[split].filenames()) == {f'{split}/{name}' for name in names}
+        assert found[split].class_to_idx == whole[split].class_to_idx and len(found[split]) == len(whole[split]) - len(names)
+    both = open_splits(samples, 'val', exclude_files=[str(lists[0]), tmp_path/'more.txt'])['val']
+    assert len(both) == len(whole['val']) - 2
+    assert len(open_splits(samples, exclude_files=[tmp_path/'nothing.json'])['train']) == len(whole['train'])
+    with pytest.raises(ValueError, match='1 of 1 names match no sample'): open_splits(samples, exclude_files=[tmp_path/'more.txt'])
+    with pytest.raises(ValueError, match='2 of 3 names match no sample'): open_splits(samples, 'val', exclude_files=lists)
+    with pytest.raises(FileNotFoundError, match='no such file'): open_splits(samples, exclude_files=['no/such.json'])
+
+
+@pytest.mark.parametrize('data', ['hf:', 'hf:/', 'hf:.', 'hf: '])
+def test_a_dataset_of_hugging_face_has_a_name(data):
+    with pytest.raises(ValueError, match=f"'{data}' does not name a dataset: write hf:NAME"): open_splits(data)
+
+
+@pytest.mark.parametrize('split', ['train', 'train[:10%]', 'a/b', '../up'])
+def test_the_file_of_a_split_is_a_name_in_one_folder(split):
+    assert exclusion_file(split).count('/') == 0 and exclusion_file(split).startswith('exclude-')

@@ -8,8 +8,11 @@ import sys
 import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 from synthetic import JPEG
+from torchvision.datasets import ImageFolder
 
 from timmdata.cli import main
 from timmdata.datasets.image_dataset import ImageDataset
@@ -53,7 +56,10 @@ DOCTOR = ['--images=4', '--rounds=3', '--input-size=16', '--num-workers=0', '--d
 
 def test_a_bar_shows_what_is_tried_and_what_time_is_left(samples, monkeypatch):
     "In each part: the stages, the batches that are made beforehand, and the loaders that take turns."
+    monkeypatch.delenv('TQDM_DISABLE', raising=False)
     monkeypatch.setattr(sys, 'stderr', said := io.StringIO())
+    assert main(['doctor', str(samples), *DOCTOR]) == 0 and said.getvalue() == ''   # a log file
+    said.isatty = lambda: True
     assert main(['doctor', str(samples), *DOCTOR]) == 0
     for what in 'stages', 'making batches', 'trying: as it is', 'trying: num_workers=1':
         assert re.search(rf'{what}: .*\d+/\d+ \[\d+:\d+<', said.getvalue()), what
@@ -72,7 +78,7 @@ def test_home_is_expanded(samples, tmp_path, monkeypatch, capsys):
 @pytest.mark.full
 def test_an_interrupt_is_one_line():
     code = ('import timmdata.cli as cli\ndef interrupted(*args, **kwargs): raise KeyboardInterrupt\n'
-            'cli._output_path = interrupted\nraise SystemExit(cli.main(["demo", "."]))')
+            'cli._open = interrupted\nraise SystemExit(cli.main(["demo", "."]))')
     done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)
     assert done.returncode == 130 and done.stderr == 'timmdata: interrupted\n'
 
@@ -156,3 +162,199 @@ assert main(['pack', {str(samples)!r}, {str(tmp_path/'packed')!r}, '--split=val'
 late = 'timmdata.inspection', 'timmdata.look', 'timmdata.pipeline', 'timmdata.loaders'
 print([name for name in sys.modules if name.startswith(late)])"""
     assert python(code=code).stdout.endswith('\n[]\n')
+
+
+# ---- nothing is written into the data
+
+@pytest.fixture
+def photos(tmp_path) -> Path:
+    "Class folders in two splits."
+    for name in ('train/ant', 'train/bee', 'val/ant', 'val/bee'):
+        (tmp_path/'photos'/name).mkdir(parents=True)
+        for k in range(2):
+            noise = np.random.default_rng([k, len(name), name.endswith('bee')]).integers(0, 256, (40, 40, 3), np.uint8)
+            Image.fromarray(noise).save(tmp_path/'photos'/name/f'{k}.jpg')
+    return tmp_path/'photos'
+
+
+def names(root: Path) -> list[str]: return sorted(os.path.join(folder, name) for folder, _, files in os.walk(root) for name in [*files, ''])
+
+
+SMALL = ['--input-size=8', '--num-workers=0']
+COMMANDS = {   # the command for some data, and what it writes beside photos
+    'demo': (lambda data: ['demo', data, *SMALL, '--batch-size=4'], 'photos-batch.png'),
+    'inspect': (lambda data: ['inspect', data, '--exact'], 'photos-inspection'),
+    'doctor': (lambda data: ['doctor', data, *SMALL, '--images=2', '--rounds=1', '--stages', '--device=cpu'], None)}
+
+
+@pytest.mark.parametrize('here, data', [
+    ('photos', '.'), ('photos/train/ant', '../..'), ('link', '.'), ('photos/train', '.'), ('photos', 'train')])
+@pytest.mark.parametrize('name', COMMANDS)
+def test_a_command_in_the_data_leaves_it_as_it_was(photos, tmp_path, monkeypatch, capsys, name, here, data):
+    "torchvision says which classes there are."
+    (tmp_path/'link').symlink_to(photos)
+    monkeypatch.chdir(tmp_path/here)
+    words, written = COMMANDS[name]
+    before, classes = names(photos), [ImageFolder(photos/split).class_to_idx for split in ('train', 'val')]
+    assert main(words(data)) == 0
+    said = capsys.readouterr().out
+    if data == 'train':   # beside the data is here
+        assert name == 'doctor' or f'{written}'.removeprefix('photos-') in said
+        return
+    assert names(photos) == before and [ImageFolder(photos/split).class_to_idx for split in ('train', 'val')] == classes
+    assert ImageDataset(photos).class_to_idx == classes[0]
+    if written: assert (tmp_path/written).exists() and written in said
+
+
+def test_a_flat_folder_gets_no_sample(photos, tmp_path, monkeypatch):
+    "Not even if it is a class folder: beside it would be among the classes, where timm would make a picture a class."
+    monkeypatch.chdir(photos/'val/bee')
+    before = names(photos)
+    assert main(['demo', '.', *SMALL]) == 0 and names(photos) == before and len(ImageDataset('.')) == 2
+    assert (tmp_path/'photos-batch.png').is_file()
+
+
+@pytest.mark.parametrize('words', [
+    ['demo', 'photos', *SMALL, '--out=photos/batch.png'], ['inspect', 'photos', '--exact', '--out=photos/val/report'],
+    ['doctor', 'photos', *SMALL, '--images=2', '--rounds=1', '--device=cpu', '--json=photos/train/ant/doctor.json'],
+    ['pack', '--num-workers=1', 'photos', 'photos/packed']])
+def test_an_output_in_the_data_is_refused_with_a_path_that_works(photos, tmp_path, monkeypatch, capsys, words):
+    monkeypatch.chdir(tmp_path)
+    before = names(tmp_path)
+    assert main(words) == 2 and names(tmp_path) == before
+    refused = capsys.readouterr().err
+    advised = refused.strip().rpartition('such as ')[2]
+    option, equals, _ = words[-1].rpartition('=')
+    assert refused.count('\n') == 1 and main([*words[:-1], f'{option}{equals}{advised}']) == 0
+    assert Path(advised).exists() and names(photos) == [name for name in before if name.startswith(f'{photos}/')]
+
+
+def test_what_cannot_be_written_is_said_before_an_image_is_read(photos, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for split in ('train', 'val'): (photos/split/'ant/0.jpg').write_text('no image')
+    (tmp_path/'batch.png').mkdir()
+    (tmp_path/'doctor.json').mkdir()
+    (tmp_path/'inspection').write_text('')
+    for line in 'demo photos', 'inspect photos', 'doctor photos --json=doctor.json', 'pack photos inspection':
+        words = line.split()
+        assert main(words) == 2
+        said = capsys.readouterr().err
+        assert re.search('it is a (file|folder): pass the name of a', said) and 'cannot read' not in said, words
+
+
+# ---- unreadable files
+
+@pytest.fixture
+def broken(photos, tmp_path, monkeypatch) -> Path:
+    "The first file of each split is no image, and of each class one is sound."
+    monkeypatch.chdir(tmp_path)
+    for split in ('train', 'val'): (photos/split/'ant/0.jpg').write_text('no image')
+    return photos
+
+
+READ = [['demo', 'photos', *SMALL], ['doctor', 'photos', *SMALL, '--images=4', '--rounds=1', '--stages', '--device=cpu'],
+        ['pack', 'photos', 'packed', '--num-workers=1']]
+
+
+@pytest.mark.parametrize('words', READ, ids=lambda words: words[0])
+def test_an_unreadable_file_is_an_error_that_names_the_options(broken, capsys, words):
+    assert main(words) == 2
+    said = capsys.readouterr().err
+    assert said.startswith('timmdata: error: cannot read train/ant/0.jpg (index 0): ') and said.count('\n') == 1
+    assert 'Use --skip to skip such files' in said and '`timmdata inspect photos`' in said and '--exclude' in said
+    assert 'on_error' not in said and 'ImageDataset' not in said
+
+
+@pytest.mark.parametrize('words', READ, ids=lambda words: words[0])
+def test_skipped_files_are_listed(broken, capsys, words):
+    assert main([*words, '--skip']) == 0
+    said = capsys.readouterr()
+    assert 'train/ant/0.jpg' in said.out and 'on_error' not in said.err
+    assert words[0] != 'demo' or 'skipped 1 unreadable files: train/ant/0.jpg\n' in said.out
+    if words[0] == 'pack': assert [len(ImageDataset('packed', split=split)) for split in ('train', 'val')] == [3, 3]
+
+
+def test_the_lists_of_inspect_are_taken_by_all_commands(broken, capsys):
+    "A list is for the split in its name; `inspect --skip` is allowed, since it reports unreadable files anyway."
+    assert main(['inspect', 'photos', '--exact', '--skip']) == 0
+    lists = [f'--exclude=inspection/exclude-{split}.json' for split in ('train', 'val')]
+    said = capsys.readouterr().out
+    assert 'Unreadable: train/ant/0.jpg, val/ant/0.jpg' in said and '--exclude' in said
+    for words in READ[1:]: assert main([*words, *lists[:1 if words[0] == 'doctor' else 2]]) == 0
+    assert main(['demo', 'photos', '--split=val', *SMALL, lists[1]]) == 0
+    assert '3 images in 2 classes' in capsys.readouterr().out
+    packed = {split: ImageDataset('packed', split=split) for split in ('train', 'val')}
+    for split, pack in packed.items():
+        assert sorted(pack.filenames()) == sorted(str(path.relative_to(broken)) for path in (broken/split).glob('*/*.jpg')
+                                                  if path.read_bytes().startswith(b'\xff\xd8'))
+        assert pack.class_to_idx == ImageFolder(broken/split).class_to_idx
+    assert main(['inspect', 'photos', '--exact', '--out=again', *lists]) == 0 and 'Unreadable' not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize('option, message', [
+    ('--exclude=nothing.json', "--exclude 'nothing.json': there is no such file"),
+    ('--exclude=photos', "--exclude 'photos': there is no such"),
+    ('--exclude=photos/val/bee/0.jpg', 'photos/val/bee/0.jpg does not list names'),
+    ('--exclude=half.json', 'half.json does not list names'),
+    ('--exclude=other.json', '--exclude: 1 of 1 names match no sample')])
+def test_a_list_that_is_none_is_one_line(broken, capsys, option, message):
+    Path('half.json').write_text('["a", ')
+    Path('other.json').write_text('["a.jpg"]')
+    for words in (*READ, ['inspect', 'photos']):
+        assert main([*words, option]) == 2
+        said = capsys.readouterr().err
+        assert message in said and said.count('\n') == 1 and 'exclude=' not in said
+
+
+def test_nothing_but_unreadable_files_is_an_error(broken, capsys):
+    for path in broken.glob('train/*/*.jpg'): path.write_text('no image')
+    for words in READ:
+        assert main([*words, '--skip', '--split=train']) == 2
+        assert capsys.readouterr().err.splitlines()[-1].startswith('timmdata: error: '), words
+
+
+def test_demo_looks_at_some_images_of_all_classes(tmp_path, capsys):
+    "100 of each of 22 classes are 2,200 images; of the last class, whose files are no images, 91 are loaded."
+    (tmp_path/'whole.jpg').write_bytes(JPEG)
+    (tmp_path/'broken.jpg').write_text('no image')
+    for number in range(22):
+        (tmp_path/f'data/{number:02}').mkdir(parents=True)
+        for k in range(100): os.link(tmp_path/('broken.jpg' if number == 21 else 'whole.jpg'), tmp_path/f'data/{number:02}/{k}.jpg')
+    assert main(['demo', str(tmp_path/'data'), *SMALL, '--batch-size=200', '--skip', f'--out={tmp_path}/batch.png']) == 0
+    said = capsys.readouterr().out
+    assert 'demo loads 2,000 of 2,200 images, spread over the dataset\n' in said and '2,200 images in 22 classes' in said
+    assert re.search('skipped 9[01] unreadable files', said)
+
+
+# ---- errors
+
+BAD = ['demo nothing', 'demo photos/train/ant/1.jpg', 'demo empty', 'demo photos --split test', 'demo photos --out nodir/x.png',
+       'demo photos --num-workers -1', 'demo photos --batch-size 0', 'demo photos --input-size 0', 'demo hf:', 'demo hf:///',
+       'demo hf:no/such', 'inspect hf:', 'inspect empty', 'inspect nothing', 'inspect photos --near 99',
+       'inspect photos --exact --num-threads 0', 'inspect photos --crop-pct 0', 'inspect bad.csv', 'inspect bad.jsonl',
+       'inspect bad.tar', 'pack hf: x', 'pack hf:. x', 'pack photos', 'pack nothing x', 'pack photos .', 'pack photos bad.csv',
+       'pack photos x --format gif', 'pack photos x --quality 900', 'pack photos --check', 'pack nothing --check', 'doctor hf:',
+       'doctor empty', 'doctor nothing', 'doctor photos --images 0', 'doctor photos --device moon']
+
+
+@pytest.mark.parametrize('line', BAD)
+def test_a_wrong_command_is_one_line(photos, tmp_path, monkeypatch, capsys, line):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv('HF_HUB_OFFLINE', '1')
+    (tmp_path/'empty').mkdir()
+    (tmp_path/'bad.csv').write_text('a,b\n1,2\n')
+    (tmp_path/'bad.jsonl').write_text('{')
+    (tmp_path/'bad.tar').write_text('no tar')
+    before = names(photos)
+    assert main(line.split()) == 2
+    said = capsys.readouterr().err
+    assert said.startswith('timmdata: error: ') and said.count('\n') == 1 and 'Traceback' not in said and names(photos) == before
+    assert 'split=None' not in said and 'download=True' not in said
+
+
+def test_a_warning_is_one_line(photos, tmp_path, monkeypatch, capsys):
+    def warn(*args): warnings.warn("two\nlines, with on_error='skip'", stacklevel=2)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr('timmdata.datasets.packing.check_pack', lambda root: warn() or [])
+    assert main(['pack', 'photos', '--check']) == 0
+    assert 'timmdata: warning: two lines, with --skip\n' in capsys.readouterr().err

@@ -1,10 +1,17 @@
 "What a run uses of the machine, and loaders that take turns."
+import io
+import os
 import subprocess
 import sys
+import time
 
+import psutil
 import pytest
+import torch
 
-from timmdata.measure.machine import cpu_seconds, in_turns
+from timmdata.core.cores import available_cores
+from timmdata.measure import machine
+from timmdata.measure.machine import Pass, compare_speeds, cpu_seconds, in_turns, machine_seconds, run_pass
 
 
 def test_cpu_of_ended_children_is_kept():
@@ -25,5 +32,64 @@ def test_rounds_end_in_time(monkeypatch, slow_from, counted):
     assert rounds == counted
 
 
-def test_no_bar_is_shown_unasked(capsys):
-    assert len(list(in_turns(['one'], rounds=2))) == 3 and capsys.readouterr().err == ''
+def test_no_bar_is_shown_unasked(monkeypatch):
+    monkeypatch.setattr(sys, 'stderr', said := io.StringIO())
+    said.isatty = lambda: True
+    assert len(list(in_turns(['one'], rounds=2))) == 3 and said.getvalue() == ''
+
+
+# ---- what other programs use
+
+def spin(seconds: float, number: int = 1) -> list[subprocess.Popen]:
+    "Programs that keep a core each busy; they are children, but not while they are measured as others."
+    code = f'import time\nend = time.time() + {seconds}\nwhile time.time() < end: pass'
+    return [subprocess.Popen([sys.executable, '-c', code]) for _ in range(number)]
+
+
+@pytest.mark.skipif(not os.path.exists('/proc/stat'), reason='needs the /proc of Linux')
+def test_without_psutil_linux_has_the_same_numbers(monkeypatch):
+    "psutil is the oracle: of this process with its children, and of all programs."
+    children = spin(0.5, 2)
+    for child in children: child.wait()
+    expected = cpu_seconds(), machine_seconds()
+    own = psutil.Process().cpu_times()
+    monkeypatch.setattr(machine, 'psutil', None)
+    found = cpu_seconds(), machine_seconds()
+    assert found[0] == pytest.approx(expected[0], abs=0.5) and found[1] == pytest.approx(expected[1], abs=5)
+    assert found[0] >= own.user + own.system and found[0] > 0.3   # with those that have ended
+
+
+def test_without_psutil_and_proc_nothing_is_known(monkeypatch, tmp_path):
+    monkeypatch.setattr(machine, 'psutil', None)
+    monkeypatch.setattr(machine, '_PROC', tmp_path)
+    assert cpu_seconds() is None and machine_seconds() is None
+    done = run_pass([(torch.zeros(4, 3, 2, 2), torch.zeros(4))])
+    assert done.cpu_seconds is done.other_seconds is None
+    trial, = compare_speeds({'one': lambda: done}, rounds=1)
+    assert trial.busy is trial.others is None and trial.rounds == 1
+
+
+@pytest.mark.parametrize('spare, others', [(0, 1.5), (1, 0.5), (62, 0.)])
+def test_a_trial_says_what_others_used_of_the_cores_of_a_container(monkeypatch, spare, others):
+    "Two rounds of 1 s, in which other programs used 1 and 2 s; cores that the quota does not allow are theirs."
+    monkeypatch.setattr(machine, '_my_cores', lambda: set(range(available_cores() + spare)))
+    passes = iter([Pass(8, 1., 0.5, 9.), Pass(8, 1., 0.5, 1.), Pass(8, 1., 0.5, 2.)])   # the first is the warm-up
+    trial, = compare_speeds({'one': lambda: next(passes)}, rounds=2)
+    assert trial.others == others and trial.busy == 0.5 and trial.rounds == 2
+
+
+def test_a_busy_program_is_seen(monkeypatch):
+    "A program on each core, which is not this one: children are left out of the sum for the test."
+    class Waits:
+        def __iter__(self):
+            time.sleep(0.7)
+            yield torch.zeros(4, 3, 2, 2), torch.zeros(4)
+
+    children = spin(20, available_cores())
+    monkeypatch.setattr(machine, 'cpu_seconds', time.process_time)
+    try: trial, = compare_speeds({'one': lambda: run_pass(Waits())}, rounds=1)
+    finally:
+        for child in children:
+            child.kill()
+            child.wait()
+    assert trial.others > 0.7 * available_cores() and trial.busy < 0.3

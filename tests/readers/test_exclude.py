@@ -67,3 +67,11 @@ def test_a_function_is_described_wherever_its_file_lies():
         exec(compile(text, name, 'exec'), there)
         made.append(describe(there['pairs']))
     assert made[0] == made[1] != made[2]
+
+
+@pytest.mark.parametrize('name, content', [
+    ('list.json', b'["a", '), ('list.txt', b'\xff\xd8\xff\xe0'), ('list.json', b'\xff\xfe'), ('list.json', b'{"a": ')])
+def test_a_file_that_lists_nothing_is_named(photos, tmp_path, name, content):
+    (tmp_path/name).write_bytes(content)
+    with pytest.raises(ValueError, match=rf'{name} does not list names .*: must be JSON, or text in UTF-8 with one name per line'):
+        ImageDataset(photos, exclude=tmp_path/name)

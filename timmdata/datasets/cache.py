@@ -11,7 +11,6 @@ import math
 import os
 import re
 import shutil
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -276,7 +275,7 @@ def cached_dataset(
                         remove_unread(folder)
                     root.mkdir(mode=0o700, exist_ok=True)
                     limit = math.inf if settings.limit is None else parse_size(settings.limit)
-                    write_split(source, root, 'cache', packing, 0, num_workers, sys.stderr.isatty(), limit)
+                    write_split(source, root, 'cache', packing, 0, num_workers, limit=limit)
                 hold = CacheHold(root) if is_memory else None
         except BaseException:
             if is_memory:

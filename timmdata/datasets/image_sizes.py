@@ -6,7 +6,6 @@
 __all__ = ['image_sizes']
 
 # %% ../../nbs/datasets/47_image_sizes.ipynb #26c00004
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -14,12 +13,12 @@ from typing import Any
 
 import numpy as np
 from torch.utils.data import Dataset
-from tqdm import tqdm
 
 from ..core.cores import available_cores
 from ..core.demo_data import cache_dir
 from ..core.faults import ImageReadError, is_system_error
 from ..core.paths import replace_file
+from ..core.progress import progress_bar
 from ..core.sample import as_pil_image, sample_image
 from .wrappers import base_datasets, content_key, gives_bytes, unwrap
 from ..readers.file_index import load_array
@@ -116,10 +115,9 @@ def image_sizes(
     found = np.zeros((len(dataset), 2), np.int32) if path is None else _kept(path, len(dataset))
     unread = np.flatnonzero((found < 1).any(axis=1))
     if len(unread):
-        is_shown = len(unread) > 50_000 and sys.stderr.isatty()
         with ThreadPoolExecutor(available_cores()) as threads:
-            read = tqdm(threads.map(size, unread.tolist()), 'sizes', len(unread), unit=' images', disable=not is_shown)
-            found[unread] = list(read)
+            read = threads.map(size, unread.tolist())
+            found[unread] = list(progress_bar(read, 'image sizes', len(unread), delay=2))
         if path is not None and found[unread].any():
             _keep(path, found)
     return _without_gaps(found.astype(np.int64))

@@ -33,7 +33,6 @@ import PIL
 from filelock import FileLock, Timeout
 from PIL import Image
 from PIL.JpegImagePlugin import get_sampling
-from tqdm import tqdm
 
 from ..core.checks import check_choice, check_number, check_type
 from ..core.cores import available_cores
@@ -41,15 +40,15 @@ from ..core.decode import Buffer, decode_image, open_image, read_content, read_o
 from ..core.faults import BadSample, ImageReadError, printable
 from ..core.jpeg import Pixels
 from ..core.paths import StrPath, expand_home, replace_file
+from ..core.progress import progress_bar
 from ..core.restarts import JpegtranError, add_restarts, encode_jpeg, jpegtran_version
 from .image_dataset import ImageDataset, read_bytes
+from .outputs import check_writable, data_folders, place_beside
 from .wrappers import fingerprint
-from ..readers.base import ReaderFiles, split_group
 from ..readers.extensions import is_img_extension
 from ..readers.pack import INFO_FILE, PACK_VERSION, ROW, read_pack, save_index
 from ..readers.sample_table import LabelLists, SampleTable
 from ..readers.store import is_url
-from ..readers.table import ReaderTable
 
 # %% ../../nbs/datasets/70_packing.ipynb #70a00036
 FORMATS = 'jpeg', 'keep', 'raw'
@@ -266,7 +265,7 @@ def encode_samples(
     settings: PackSettings,
     indexes: Iterable[int],
     num_workers: int,
-    bar: tqdm,
+    bar: Any,
 ) -> Iterator[tuple[int, Encoded, Any]]:
     """Encode samples in threads, in order; unreadable ones are an error or left out, as the dataset says.
 
@@ -378,7 +377,7 @@ def plan_pack(
         limit: Maximum size, bytes.
     """
     order = np.random.default_rng(seed).permutation(len(dataset))
-    tried = encode_samples(dataset, settings, order[:_TRIED], num_workers, tqdm(disable=True))
+    tried = encode_samples(dataset, settings, order[:_TRIED], num_workers, progress_bar(is_shown=False))
     sizes = [len(image.data) for _, image, _ in tried]
     mean = sum(sizes) / max(1, len(sizes)) + 2048   # with headers and target
     num_bytes = len(order) * mean
@@ -436,7 +435,7 @@ def write_part(
     plan: PackPlan,
     number: int,
     num_workers: int,
-    bar: tqdm,
+    bar: Any,
 ):
     """Write a shard and its part of the index, unless they exist.
 
@@ -566,34 +565,21 @@ def check_packable(
     if not len(dataset):
         raise ValueError('the dataset has no samples')
 
-
-def _sources(reader: Any) -> list[Path]:
-    "Folders and archives on this disk that a data set is read from, without links."
-    if not isinstance(reader, ReaderFiles) or reader.is_remote:
-        return []
-    files = [] if reader.container else reader.filenames()
-    names = set(map(os.path.dirname, files))
-    if not isinstance(reader, ReaderTable):
-        names.add('')   # a table may lie beside other things
-    return sorted(Path(reader.root, name).resolve() for name in names)
-
 # %% ../../nbs/datasets/70_packing.ipynb #c45b106a
 def _check_target(dataset: ImageDataset, root: Path):
     "Refuse a folder where the files of a pack would become a part of a data set of images."
     real = root.resolve()
-    near = (path
-            for path in _sources(dataset.reader)
-            if path.is_relative_to(real) or real.is_relative_to(path))
+    folders = data_folders(dataset.reader)
+    near = (path for path in folders if path.is_relative_to(real) or real.is_relative_to(path))
     found = (real for depth in ('*', '*/*', '*/*/*') for name in iglob(depth, root_dir=real)
              if is_img_extension(os.path.splitext(name)[1]))
     place = next(near, None) or next(found, None)
     if place is None:
         return
-    folder = place.parent if len(split_group(place.name)) > 1 else place
     raise ValueError(
         f'{root} is, contains or is inside {place}, where images are read from: a pack there would '
         'change that dataset. Use a separate folder, such as '
-        f'{folder.with_name(f"{folder.name}-packed")}')
+        f'{place_beside(place, folders, "packed")}')
 
 # %% ../../nbs/datasets/70_packing.ipynb #70a00044
 @contextmanager
@@ -624,7 +610,7 @@ def write_split(
     settings: PackSettings,
     seed: int = 0,
     num_workers: int | None = None,
-    progress: bool = False,
+    progress: bool = True,
     limit: float = math.inf,
 ) -> PackReport:
     """Write a split, or resume writing it, as in `write_pack`.
@@ -650,7 +636,7 @@ def write_split(
         plan = plan_pack(dataset, root, split, settings, seed, num_workers, limit)
         begin_pack(plan)
         title = f'about {plan.num_bytes / 1e9:,.2f} GB in {root}'
-        with tqdm(desc=title, total=len(dataset), unit=' images', disable=not progress) as bar:
+        with progress_bar(None, title, len(dataset), is_shown=progress) as bar:
             for number in range(plan.num_shards):
                 write_part(plan, number, num_workers, bar)
         return finish_pack(plan)
@@ -667,7 +653,7 @@ def write_pack(
     subsampling: str = 'keep',
     seed: int = 0,
     num_workers: int | None = None,
-    progress: bool = False,
+    progress: bool = True,
 ) -> PackReport:
     """Write a dataset into shards with an index, for `ImageDataset(out)`; an interrupted pack is resumed.
 
@@ -688,7 +674,7 @@ def write_pack(
         subsampling: Subsampling of re-encoded JPEGs: 'keep', '4:4:4', '4:2:2' or '4:2:0'.
         seed: Seed of the order of the samples in the shards.
         num_workers: Number of encoding threads; None: one per core; 0 counts as 1.
-        progress: Show a progress bar.
+        progress: Show progress on a terminal or in a notebook.
     """
     check_packable(dataset)
     settings = PackSettings(format, short_side, quality, subsampling, dataset.input_img_mode, dataset.exif_transpose,
@@ -699,19 +685,20 @@ def write_pack(
         raise ValueError(
             f'split={split!r}: the name in the pack must consist of letters, digits, _ and -')
     _check_target(dataset, root)
+    check_writable(root)
     root.mkdir(parents=True, exist_ok=True)
     return write_split(dataset, root, split, settings, seed, num_workers, progress)
 
 # %% ../../nbs/datasets/70_packing.ipynb #70a00016
 def check_pack(
     root: StrPath,
-    progress: bool = False,
+    progress: bool = True,
 ) -> list[str]:
     """Read all files of a pack, and compare their checksums.
 
     Args:
         root: Folder of a pack.
-        progress: Show a progress bar.
+        progress: Show progress on a terminal or in a notebook.
 
     Returns:
         one line per file that is missing or has changed
@@ -724,7 +711,7 @@ def check_pack(
             'a copy of it')
     problems = []
     for split, noted in info['timmdata']['splits'].items():
-        for name, checksum in tqdm(noted['checksums'].items(), split, unit=' files', disable=not progress):
+        for name, checksum in progress_bar(noted['checksums'].items(), split, unit=' files', is_shown=progress):
             path = Path(root, name)
             if not path.is_file():
                 problems.append(f'{name} is missing')

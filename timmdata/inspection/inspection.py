@@ -16,12 +16,13 @@ from urllib.parse import quote
 
 from ..core.arguments import warn_caller
 from ..core.checks import check_type
-from ..core.paths import StrPath, expand_home, replace_file
-from ..datasets.factory import open_splits
+from ..core.paths import StrPath, replace_file
+from ..datasets.factory import exclusion_file, open_splits
 from ..datasets.image_dataset import ImageDataset
+from ..datasets.outputs import output_path
 from .findings import KINDS, Finding, InspectSettings, Survey, exclusions
 from .measure import measure_dataset, perceptual_hash
-from .report import exclusion_file, make_page, summarize
+from .report import make_page, summarize
 
 # %% ../../nbs/inspection/40_inspection.ipynb #f6cf74ad
 @dataclass(eq=False)
@@ -116,7 +117,7 @@ def _hash_unless(exact: bool | None) -> Callable | None:
 
 def inspect(
     data: ImageDataset | Mapping[str, ImageDataset] | StrPath,
-    out: StrPath = 'inspection',
+    out: StrPath | None = None,
     *,
     exact: bool | None = None,
     num_threads: int | None = None,
@@ -131,14 +132,14 @@ def inspect(
 
     Args:
         data: Dataset, several by split, or a path.
-        out: Folder for the report; a stopped run on the same data resumes there.
+        out: Folder for the report, where a stopped run resumes; None: inspection in the current folder, or beside the data.
         exact: Find only exact copies, not similar images; None: only if imagehash is missing.
         num_threads: Number of threads that read and decode; None: one per core.
-        progress: Draw a progress bar on a terminal.
+        progress: Show progress on a terminal or in a notebook.
         **settings: Arguments of `InspectSettings`: input_size, crop_pct, tiny, blank, kept, near.
     """
     limits, hash_image, datasets = InspectSettings(**settings), _hash_unless(exact), _datasets_of(data)
-    out = Path(expand_home(out))
+    out = output_path(out, 'inspection', [dataset.reader for dataset in datasets.values()])
     (out/'measures').mkdir(parents=True, exist_ok=True)
     # a split may be named 'train[:10%]', so its name is quoted
     paths = {split: out/'measures'/f'{quote(split, safe="")}.npy' for split in datasets}

@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 from PIL import Image
-from tqdm import tqdm
 
-from ..core.checks import optional
+from ..core.checks import check_whole, optional
 from ..core.decode import decode_image, open_image, read_content
 from ..core.faults import ImageReadError, is_system_error
 from ..core.paths import StrPath, expand_home
+from ..core.progress import progress_bar
 from ..datasets.image_dataset import ImageDataset
 from ..datasets.wrappers import fingerprint
 from ..core.cores import available_cores
@@ -170,7 +170,7 @@ def measure_dataset(
     path: StrPath,
     hash_image: Callable[[Image.Image], int] | None = None,
     num_threads: int | None = None,
-    progress: bool = False,
+    progress: bool = True,
 ) -> np.ndarray:
     """Measure all files that are not in the table yet, or have changed.
 
@@ -179,11 +179,13 @@ def measure_dataset(
         path: Path of the table, .npy.
         hash_image: Hash function, as in `measure_image`.
         num_threads: Number of threads; None: one per core.
-        progress: Draw a progress bar on a terminal.
+        progress: Show progress on a terminal or in a notebook.
 
     Returns:
         of `MEASURES`, in the file
     """
+    if num_threads is not None:
+        check_whole('num_threads', num_threads, 1)
     table = open_table(Path(expand_home(path)), len(dataset))
     common = _dataset_key(dataset, hash_image is not None)
 
@@ -199,7 +201,7 @@ def measure_dataset(
     pool = ThreadPoolExecutor(
         (num_threads or available_cores()) if is_shared else 1, 'timmdata-inspect')
     try:
-        with tqdm(total=len(table), unit=' images', disable=None if progress else True) as bar:
+        with progress_bar(total=len(table), is_shown=progress) as bar:
             for start in range(0, len(table), 4096):   # limits the number of queued files
                 for _ in pool.map(measure, range(len(table))[start:start + 4096]):
                     bar.update()

@@ -110,7 +110,7 @@ def measure_stages(
         loader: Loader from `create_loader`; its workers are not started.
         num_images: Number of samples in each round.
         rounds: Number of rounds after a warm-up.
-        progress: Show a bar on stderr.
+        progress: Show progress on a terminal or in a notebook.
     """
     host = host_loader(loader)
     builder, batches = replace(host.builder, batch_transform=None), _first_batches(host, num_images)

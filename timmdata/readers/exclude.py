@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.faults import listed
+from ..core.faults import listed, printable
 from ..core.paths import StrPath, expand_home
 from .base import Reader, ReaderFiles
 
@@ -35,10 +35,14 @@ def read_names(
         raise FileNotFoundError(
             f'exclude={os.fspath(names)!r}: there is no such file; pass a list of names, or a '
             'file that lists them')
-    text = path.read_text(encoding='utf-8-sig')
-    if path.suffix.lower() != '.json':
-        return {line.removesuffix('\r') for line in text.split('\n') if line.strip()}
-    found = json.loads(text)
+    try:
+        text = path.read_text(encoding='utf-8-sig')
+        if path.suffix.lower() != '.json':
+            return {line.removesuffix('\r') for line in text.split('\n') if line.strip()}
+        found = json.loads(text)
+    except ValueError as error:   # not UTF-8, or not JSON
+        raise ValueError(
+            f'{printable(path)} does not list names ({error}): must be JSON, or text in UTF-8 with one name per line') from error
     if isinstance(found, (list, dict)) and all(isinstance(name, str) for name in found):
         return set(found)
     raise ValueError(
