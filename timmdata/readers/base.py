@@ -319,8 +319,17 @@ def check_inside(
         names: Names of files, found in another file.
     """
     real = Path() if is_url(root) else Path(root).resolve()
+    folders = {}   # folder of a name → whether it is inside: one look at each, since a description may name a million files
+
+    def leads_inside(path: Path) -> bool:
+        if os.path.islink(path) or path == real:
+            return path.resolve().is_relative_to(real)
+        if path.parent not in folders:
+            folders[path.parent] = path.parent.resolve().is_relative_to(real)
+        return folders[path.parent]
+
     for name in names:
-        if is_below(name) and (is_url(root) or (real/name).resolve().is_relative_to(real)):
+        if is_below(name) and (is_url(root) or leads_inside(real/name)):
             continue
         raise ValueError(
             f'{printable(name)!r} leads out of {root}: names must be relative and lead to '

@@ -350,14 +350,14 @@ def _warn_left_out(where: str, left_out: Mapping[str, int], lost: Mapping[str, i
     if left_out:
         warn_caller(
             f'{where}: image files that are not read: {_counted(left_out)}. Add types with '
-            'extensions=, and replace links with files')
+            'extensions=, and replace links and sparse files with plain files')
     if lost:
         warn_caller(
             f'{where}: images left out: {sum(lost.values())}; their folders have no class index: '
             f'{listed(sorted(lost), 5)}')
 
 # %% ../../nbs/readers/28_file_index.ipynb #176505e1
-LINKS = 'links'   # the reason why archives leave out files
+LINKS = 'links or sparse files'   # the reason why archives leave out files
 
 
 def label_samples(
