@@ -534,7 +534,7 @@ def holds_shards(
         members = list_tar(os.path.join(root, first) if first else root, 64)
     except ValueError:
         return False   # damaged, or compressed: the reader of tars says so
-    keys = [sample_key(name) or (name, '') for name, *_ in members]
+    keys = [*filter(None, (sample_key(name) for name, *_ in members))]
     labeled = {key for key, extension in keys if f'.{extension}'.endswith('.cls')}
     return 2 * len(labeled) >= len({key for key, _ in keys}) > 0
 

@@ -67,8 +67,7 @@ def _walk(file: io.BufferedReader, name: str = '', start: int = 0) -> Iterator[t
     file.seek(0)
     with tarfile.open(fileobj=file, mode='r:') as tar:
         for member in _members(tar):
-            # as GNU tar unpacks it: nothing leads out of the archive
-            path = posixpath.join(name, posixpath.normpath(f'/{member.name}').lstrip('/'))
+            path = posixpath.join(name, posixpath.normpath(member.name).lstrip('/'))
             # a sparse file has fewer bytes here than its size
             end = tar.offset if member.issparse() else member.offset_data + member.size
             if end > num_bytes:
@@ -103,6 +102,20 @@ _COMPRESSED = {b'\x1f\x8b': 'gunzip', b'BZh': 'bunzip2',
                b'\xfd7zXZ\0': 'unxz', b'\x28\xb5\x2f\xfd': 'unzstd'}
 
 
+def _inside(path: StrPath, found: dict[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
+    "Remove `..` from names: in an archive, they lead nowhere; two files that get the same name raise ValueError."
+    if not any('..' in name for name in found):
+        return found
+    inside = {}
+    for name, place in found.items():
+        short = '/'.join(part for part in name.split('/') if part != '..')
+        if short in inside or short != name and short in found:
+            raise ValueError(
+                f'{printable(path)} has two files {printable(short)}, one of them as {printable(name)}: rename one of them')
+        inside[short] = place
+    return inside
+
+
 def list_tar(
     path: StrPath,
     most: int | None = None,
@@ -135,7 +148,7 @@ def list_tar(
             raise ValueError(
                 f'{printable(path)} is damaged, truncated or not a tar ({printable(error)}): copy it again or '
                 'recreate it') from error
-    return [(name, *place) for name, place in found.items()]
+    return [(name, *place) for name, place in _inside(path, found).items()]
 
 # %% ../../nbs/readers/40_tar.ipynb #3d573808
 def list_archives(

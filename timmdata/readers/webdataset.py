@@ -315,10 +315,11 @@ class ReaderWds(StreamReader):
             groups = _webdataset().shuffle(
                 size, initial=initial, rng=random.Random(seed + shard_index))(groups)
         for group in groups:
-            self._report_hidden(group)
             target = target_of(group, self._fields, self._what)
             if target is not None:
-                yield group[image_key(group, self._input_keys)], target
+                ending = image_key(group, self._input_keys)
+                self._report_hidden(group)
+                yield group[ending], target
 
     def _report_hidden(self, group: Mapping[str, Any]):
         "Warn once of samples that WebDataset takes for further files of another sample."
