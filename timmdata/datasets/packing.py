@@ -248,8 +248,8 @@ def _has_labels(dataset: ImageDataset) -> bool:
 
 
 def _check_lengths(dataset: ImageDataset, targets: Iterable[Any]):
-    "Raise ValueError for lists of several lengths, unless they are several labels."
-    lengths = {len(target) if isinstance(target, list) else 1 for target in targets}
+    "Raise ValueError for targets of several lengths, unless they are several labels."
+    lengths = {f'lists of {len(target)}' if isinstance(target, list) else 'numbers' for target in targets}
     if len(lengths) > 1 and not _has_labels(dataset):
         raise ValueError(
             f'the dataset has targets of several lengths ({listed(sorted(lengths), 5)}), which a pack does not keep: pass '
