@@ -1,6 +1,9 @@
 "Files that are written whole: several writers at once, links in the way, and power that may fail."
+import errno
 import os
+import stat
 import threading
+from contextlib import nullcontext
 
 import pytest
 
@@ -40,8 +43,21 @@ def test_a_file_is_new_and_has_the_usual_mode(tmp_path):
 
 def test_the_disk_has_it_before_it_gets_its_name(tmp_path, monkeypatch):
     steps, fsync, replace = [], os.fsync, os.replace
-    monkeypatch.setattr(os, 'fsync', lambda fd: (steps.append(os.fstat(fd).st_size), fsync(fd)))
+    def synced(fd):
+        found = os.fstat(fd)
+        steps.append('folder' if stat.S_ISDIR(found.st_mode) else found.st_size)
+        fsync(fd)
+    monkeypatch.setattr(os, 'fsync', synced)
     monkeypatch.setattr(os, 'replace', lambda *args: (steps.append('renamed'), replace(*args)))
     with replace_file(tmp_path/'copy', sync=True) as file: file.write(b'12345')   # still in Python's buffer
     with replace_file(tmp_path/'note') as file: file.write(b'12345')
-    assert steps == [5, 'renamed', 'renamed']
+    assert steps == [5, 'renamed', 'folder', 'renamed']   # and so has the folder
+
+
+@pytest.mark.parametrize('code, is_error', [(errno.EINVAL, False), (errno.EOPNOTSUPP, False), (errno.EIO, True), (errno.ENOSPC, True)])
+def test_a_folder_that_cannot_be_synced_is_an_error_only_if_the_disk_is_at_fault(tmp_path, monkeypatch, code, is_error):
+    def synced(fd):
+        if stat.S_ISDIR(os.fstat(fd).st_mode): raise OSError(code, 'no')
+    monkeypatch.setattr(os, 'fsync', synced)
+    with pytest.raises(OSError) if is_error else nullcontext(), replace_file(tmp_path/'copy', sync=True) as file: file.write(b'12345')
+    assert (tmp_path/'copy').read_bytes() == b'12345'

@@ -1,16 +1,20 @@
 "Packs: the source data set, WebDataset, timm and DALI as oracles; kills, full disks, damage; a million samples."
+import errno
 import io
 import json
+import os
 import pickle
 import random
 import shutil
+import stat
 import struct
 import subprocess
 import sys
 import tarfile
 import time
+import warnings
 import zlib
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import numpy as np
@@ -258,6 +262,155 @@ def test_another_pack_is_not_mixed_in(val, packed, tmp_path, monkeypatch):
     train = write_pack(ImageDataset(val.root, split='train'), tmp_path, format='keep', num_workers=0)
     assert train.split == 'train' and is_whole(tmp_path, 'val') and is_whole(tmp_path, 'train')
     with pytest.raises(ValueError, match='has the splits val, train'): ImageDataset(tmp_path, split=None)
+
+
+# ---- what a resumed pack trusts
+
+@pytest.fixture
+def begun(val, tmp_path, monkeypatch) -> Path:
+    "A pack of four finished shards that was killed before its index was written."
+    monkeypatch.setattr(packing, '_SHARD_BYTES', 800_000)
+    with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
+        patch.setattr(packing, 'finish_pack', lambda plan: 1 / 0)
+        write_pack(val, tmp_path/'begun', num_workers=2)
+    assert len(list((tmp_path/'begun').glob('*.tar'))) == 4
+    return tmp_path/'begun'
+
+
+def flip(path: Path):
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+DAMAGES = {
+    'a bit': lambda root: flip(root/'val-000001.tar'), 'cut': lambda root: (root/'val-000001.tar').write_bytes(b''),
+    'longer': lambda root: (root/'val-000001.tar').write_bytes((root/'val-000001.tar').read_bytes() + bytes(512)),
+    'gone': lambda root: (root/'val-000001.tar').unlink(), 'empty part': lambda root: (root/'.packing-val/1.json').write_bytes(b''),
+    'half a part': lambda root: (root/'.packing-val/1.json').write_text('{"samples": []'), 'other part': lambda root: (root/'.packing-val/1.json').write_text('[1]'),
+    'part of texts': lambda root: (root/'.packing-val/1.json').write_text('{"size": "1", "checksum": "2", "samples": [], "kinds": {}, "bad": []}'),
+    'part without samples': lambda root: (root/'.packing-val/1.json').write_text('{"size": 1, "checksum": 2}')}
+
+
+@pytest.mark.parametrize('damage', DAMAGES)
+def test_a_resumed_pack_writes_again_what_is_damaged(val, packed, begun, damage, monkeypatch):
+    DAMAGES[damage](begun)
+    kept = {name: (begun/name).stat().st_ino for name in ('val-000000.tar', 'val-000002.tar', 'val-000003.tar')}
+    with pytest.warns(UserWarning, match=r'shards .*written again: val-000001\.tar$'): write_pack(val, begun, num_workers=2)
+    assert all_bytes(begun) == all_bytes(packed)
+    assert kept == {name: (begun/name).stat().st_ino for name in kept}   # and only that
+
+
+def test_a_resumed_pack_of_which_all_is_damaged_is_written_again(val, packed, begun):
+    for path in begun.glob('*.tar'): flip(path)
+    with pytest.warns(UserWarning, match='written again') as told: write_pack(val, begun, num_workers=2)
+    assert len(told) == 1 and all_bytes(begun) == all_bytes(packed)
+
+
+def test_a_resumed_pack_that_is_sound_keeps_its_shards_without_a_word(val, packed, begun):
+    before = {path.name: path.stat().st_ino for path in begun.glob('*.tar')}
+    with warnings.catch_warnings():
+        warnings.simplefilter('error', UserWarning)
+        write_pack(val, begun, num_workers=2)
+    assert before == {path.name: path.stat().st_ino for path in begun.glob('*.tar')} and all_bytes(begun) == all_bytes(packed)
+
+
+@pytest.mark.parametrize('content', [b'', b'{', None])
+def test_what_is_missing_of_a_begun_pack_is_named(val, packed, begun, monkeypatch, content):
+    noted, part, whole = begun/'.packing-val/settings.json', begun/'.packing-val/2.json', begun/'.packing-val/settings.json'
+    kept = whole.read_bytes()
+    noted.unlink() if content is None else noted.write_bytes(content)
+    with pytest.raises(ValueError, match=r'settings\.json is missing or damaged.*remove .*\.packing-val to start over'): write_pack(val, begun, num_workers=2)
+    noted.write_bytes(kept)
+    write = packing.write_part
+    def lost(plan, number, *args):   # by somebody else, after it was written
+        write(plan, number, *args)
+        if number == 3: part.unlink() if content is None else part.write_bytes(content)
+    with monkeypatch.context() as patch, pytest.raises(ValueError, match=r'2\.json is missing or damaged .*call write_pack again') as found:
+        patch.setattr(packing, 'write_part', lost)
+        write_pack(val, begun, num_workers=2)
+    assert not isinstance(found.value, json.JSONDecodeError)
+    with pytest.warns(UserWarning, match='val-000002') if content is not None else nullcontext(): write_pack(val, begun, num_workers=2)
+    assert all_bytes(begun) == all_bytes(packed)
+
+
+def test_a_part_counts_as_done_when_its_shard_and_folder_are_on_disk(val, tmp_path, monkeypatch):
+    monkeypatch.setattr(packing, '_SHARD_BYTES', 800_000)
+    steps, fsync, replace = [], os.fsync, os.replace
+    names = {}
+    def synced(fd):
+        found = os.fstat(fd)
+        steps.append(('synced', 'folder' if stat.S_ISDIR(found.st_mode) else 'file', found.st_ino))
+        fsync(fd)
+    def replaced(source, target):
+        names[Path(target).name] = os.stat(source).st_ino
+        steps.append(('named', Path(target).name))
+        replace(source, target)
+    monkeypatch.setattr(os, 'fsync', synced)
+    monkeypatch.setattr(os, 'replace', replaced)
+    write_pack(val, tmp_path/'out', num_workers=2)
+    root = (tmp_path/'out').stat().st_ino
+    for k in range(4):
+        shard, done = steps.index(('named', f'val-{k:06}.tar')), steps.index(('named', f'{k}.json'))
+        assert ('synced', 'file', names[f'val-{k:06}.tar']) in steps[:shard]
+        assert ('synced', 'folder', root) in steps[shard:done] and ('synced', 'file', names[f'{k}.json']) in steps[:done]
+    described = steps.index(('named', '_info.json'))
+    for name in ('rows', 'names', 'name_ends', 'targets'): assert ('synced', 'file', names[f'{name}.npy']) in steps[:described]
+    assert steps[-1] == ('synced', 'folder', root)
+
+
+@pytest.mark.parametrize('code', [errno.ENOSPC, errno.EDQUOT])
+def test_a_disk_that_fills_up_says_how_much_is_missing_and_loses_nothing(val, packed, tmp_path, monkeypatch, code):
+    monkeypatch.setattr(packing, '_SHARD_BYTES', 800_000)
+    fsync, left = os.fsync, [6]   # settings, folder; shard, folder; part, folder; and now it is full
+    def full(fd):
+        left[0] -= 1
+        if left[0] < 0: raise OSError(code, os.strerror(code))   # as disks that allocate late, and NFS
+        fsync(fd)
+    with monkeypatch.context() as patch, pytest.raises(OSError, match=r'needs about 0\.0. GB more, but .*out has .* GB: make room, and call write_pack '
+                                                                       r'again.*1 of 4') as found:
+        patch.setattr(os, 'fsync', full)
+        write_pack(val, tmp_path/'out', num_workers=2)
+    assert found.value.errno == code and [path.name for path in (tmp_path/'out').glob('*.tar')] == ['val-000000.tar']
+    assert not list((tmp_path/'out').rglob('*.tmp'))
+    kept = (tmp_path/'out'/'val-000000.tar').stat().st_ino
+    write_pack(val, tmp_path/'out', num_workers=2)
+    assert all_bytes(tmp_path/'out') == all_bytes(packed) and (tmp_path/'out'/'val-000000.tar').stat().st_ino == kept
+
+
+def test_another_disk_that_is_full_is_not_taken_for_that_of_the_pack(val, tmp_path, monkeypatch):
+    def full(*args, **kwargs): raise OSError(errno.ENOSPC, 'No space left', str(tmp_path/'elsewhere'/'log'))
+    monkeypatch.setattr(packing, 'write_shard', full)
+    with pytest.raises(OSError, match='elsewhere') as found: write_pack(val, tmp_path/'out', num_workers=1)
+    assert 'GB' not in str(found.value)
+
+
+@pytest.mark.parametrize('code', [errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL])
+def test_a_disk_without_locks_is_told(photos, tmp_path, monkeypatch, code):
+    fcntl = pytest.importorskip('fcntl')
+    def locked(fd, operation): raise OSError(code, os.strerror(code))
+    monkeypatch.setattr(fcntl, 'flock', locked)
+    with pytest.warns(UserWarning, match=r'out is on a disk without locks \(.*run only one at a time') as told:
+        write_pack(ImageDataset(photos, split='val'), tmp_path/'out', num_workers=1)
+    assert told[0].filename == __file__ and is_whole(tmp_path/'out', 'val') and not (tmp_path/'out'/'.packing.lock').exists()
+
+
+def test_a_disk_with_locks_of_another_kind_refuses_a_second_packer(photos, tmp_path, monkeypatch):
+    "Without flock, filelock falls back to a file that marks the lock."
+    fcntl = pytest.importorskip('fcntl')
+    def locked(fd, operation): raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    monkeypatch.setattr(fcntl, 'flock', locked)
+    begin, refused = packing.begin_pack, []
+    def again(plan):
+        begin(plan)
+        with pytest.raises(BlockingIOError, match='another program is packing'): write_pack(val, tmp_path/'out', num_workers=1)
+        refused.append(True)
+    val = ImageDataset(photos, split='val')
+    monkeypatch.setattr(packing, 'begin_pack', again)
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')
+        write_pack(val, tmp_path/'out', num_workers=1)
+    assert refused and is_whole(tmp_path/'out', 'val') and not (tmp_path/'out'/'.packing.lock').exists()
 
 
 # ---- where a pack may lie, and that one program writes it
@@ -531,6 +684,51 @@ def test_several_labels_come_back(val, tmp_path):
     assert np.array_equal([t for _, t in found], [t for _, t in table]) and is_whole(tmp_path/'out', 'all')
 
 
+class Classed(Given):
+    "The same, of three classes."
+    class_to_idx = {'a': 0, 'b': 1, 'c': 2}
+
+
+@pytest.mark.parametrize('target', [
+    float('nan'), float('inf'), -float('inf'), 1.0, 0.5, -2, 3, 10**12, True, np.float32(1), np.float64('nan'), np.bool_(True), [0, 3], [-2, 0],
+    [0., float('nan'), 1.], [float('inf'), 0., 1.], [True, False, True], np.array([0, np.nan, 1])], ids=str)
+def test_what_is_no_class_is_no_target_of_a_pack_with_classes(tmp_path, image, target):
+    dataset = ImageDataset('', Classed([saved(image, 'JPEG')] * 2, [1, target]))
+    with pytest.raises(ValueError, match=r'1\.jpg has the target .*but the dataset has classes: it must be a class index in 0\.\.2'):
+        write_pack(dataset, tmp_path/'out', 'all', num_workers=0)
+    assert not (tmp_path/'out'/'_info.json').exists()
+
+
+@pytest.mark.parametrize('targets', [[0, 2], [None, -1], [np.int64(1), 2], [[0., .5, 1.], [1, 0, 0]], [[0, 1, 1], [1, 0, 0]], [[0, 2], [1, 2]]], ids=str)
+def test_what_is_a_class_comes_back_from_a_pack_with_classes(tmp_path, image, targets):
+    write_pack(ImageDataset('', Classed([saved(image, 'JPEG')] * 2, targets)), tmp_path, 'all', num_workers=0)
+    found = ImageDataset(tmp_path, split='all')
+    expected = [-1 if target is None else target for target in targets]
+    assert np.array_equal([target for _, target in found], expected) and found.class_to_idx == Classed.class_to_idx
+
+
+@pytest.mark.parametrize('targets', [[True, False], [np.bool_(False), np.bool_(True)]], ids=str)
+def test_numbers_without_classes_come_back_though_they_are_bools(tmp_path, image, targets):
+    write_pack(ImageDataset('', Given([saved(image, 'JPEG')] * 2, targets)), tmp_path, 'all', num_workers=0)
+    assert [target for _, target in ImageDataset(tmp_path, split='all')] == targets
+
+
+@pytest.mark.parametrize('targets', [[[0, 1], [2]], [[0.5], 1]], ids=str)
+@pytest.mark.parametrize('kind', [Given, Classed])
+def test_targets_of_several_lengths_are_told_before_a_shard_is_written(tmp_path, image, targets, kind):
+    with pytest.raises(ValueError, match='targets of several lengths'):
+        write_pack(ImageDataset('', kind([saved(image, 'JPEG')] * 2, targets)), tmp_path, 'all', num_workers=0)
+    assert not list(tmp_path.rglob('*.tar'))
+
+
+@pytest.mark.parametrize('targets', [np.full(80, np.nan), np.full(80, 1.), np.full((80, 10), np.nan), np.full((80, 10), np.inf), np.full(80, np.inf, np.float16)])
+def test_a_pack_with_classes_and_such_targets_is_not_opened(copy, targets):
+    np.save(copy/'index'/'val'/'targets.npy', targets)
+    with pytest.raises(ValueError, match=r'the index .*index/val has the targets .*but its classes are 0\.\.9'): ImageDataset(copy, split='val')
+    np.save(copy/'index'/'val'/'targets.npy', np.linspace(0, 1, 800).reshape(80, 10))   # one value per class
+    assert ImageDataset(copy, split='val')[79][1][9] == 1
+
+
 def test_a_target_that_cannot_be_kept_names_its_sample(tmp_path, image):
     dataset = ImageDataset('', Given([saved(image, 'JPEG')], [{'boxes': []}]))
     with pytest.raises(ValueError, match=r'0\.jpg has a target of type dict'): write_pack(dataset, tmp_path, 'all', num_workers=0)
@@ -713,6 +911,36 @@ def test_links_inside_a_pack_are_read(copy, val):
 def test_numbers_of_a_description_are_checked_once(copy, change):
     described(copy, change)
     with pytest.raises(ValueError, match='copy it again|_info.json'): ImageDataset(copy, split='val')
+
+
+@pytest.mark.parametrize('change', [
+    lambda split, ours, info: ours.update(checksums='../' * 350_000), lambda split, ours, info: ours.update(checksums=['a'] * 200_000),
+    lambda split, ours, info: ours.update(checksums={f'{k}.tar': 1 for k in range(70_000)}), lambda split, ours, info: ours.update(shard_bytes='1' * 1_000_000),
+    lambda split, ours, info: ours.update(class_to_idx='cat' * 350_000), lambda split, ours, info: ours.update(num_samples=80.),
+    lambda split, ours, info: ours.update(num_samples=True), lambda split, ours, info: ours.update(shard_bytes={'a': 1}),
+    lambda split, ours, info: ours['checksums'].update({'val-000000.tar': '1'}), lambda split, ours, info: ours['checksums'].update({'val-000000.tar': float('nan')}),
+    lambda split, ours, info: info['timmdata'].update(splits='val' * 350_000), lambda split, ours, info: info['timmdata'].update(splits={'val': 'x' * 1_000_000}),
+    lambda split, ours, info: split.update(filenames='val' * 350_000), lambda split, ours, info: split.update(shard_lengths='1' * 1_000_000)])
+def test_types_of_a_description_are_looked_at_first(copy, change):
+    described(copy, change)
+    before = time.process_time()
+    for read in (lambda: ImageDataset(copy, split='val'), lambda: check_pack(copy)):
+        with pytest.raises(ValueError, match='_info.json is damaged') as found: read()
+        assert len(str(found.value)) < 1000
+    assert time.process_time() - before < 3
+
+
+def test_names_of_a_stranger_s_pack_are_printed_escaped(copy):
+    (copy/'val-000000.tar').rename(copy/'\x1b[1m.tar')
+    def renamed(split, ours, info):
+        split['filenames'][0] = '\x1b[1m.tar'
+        ours['checksums']['\x1b[1m.tar'] = ours['checksums'].pop('val-000000.tar') ^ 1
+    described(copy, renamed)
+    assert check_pack(copy) == ['\\x1b[1m.tar has changed since it was written']
+    with (copy/'\x1b[1m.tar').open('ab') as file: file.write(b'x')
+    with pytest.raises(ValueError, match=r'the shard .*\\x1b\[1m\.tar has'): ImageDataset(copy, split='val')
+    (copy/'\x1b[1m.tar').unlink()
+    with pytest.raises(FileNotFoundError, match=r'no shard .*\\x1b\[1m\.tar'): ImageDataset(copy, split='val')
 
 
 def header(shape: str, descr: str = '<i8') -> bytes:

@@ -1,4 +1,5 @@
 "WebDataset shards by index: the stream of the same shards, and timm's, as oracles; indexes that are kept, damaged, of other shards."
+import io
 import json
 import pickle
 import tarfile
@@ -127,3 +128,125 @@ def test_classes_of_a_pack_that_look_alike_are_told(tmp_path):
     with pytest.warns(UserWarning, match=r"left out: 1; .*'cafe\\u0301' looks like 'caf\\xe9'"):
         ImageDataset(tmp_path/'pack', class_map={'caf\u00e9': 0, 'tea': 1, 'Tea': 2})
     with pytest.raises(ValueError, match='looks like'): ImageDataset(tmp_path/'pack', class_map={'caf\u00e9': 0})
+
+
+# ---- names, order, and members that belong to no sample
+
+def shard(path: Path, *members) -> Path:
+    "Members: a name, whose content is itself or a class, or (name, content)."
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, 'w') as tar:
+        for member in members:
+            name, data = member if isinstance(member, tuple) else (member, b'%d' % (len(member) % 7) if member.lower().endswith('.cls') else member.encode())
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return path
+
+
+def by_webdataset(path: Path) -> list:
+    "What the library itself reads, of samples with an image and a class."
+    wds = pytest.importorskip('webdataset')
+    return [(sample['jpg'], int(sample['cls'])) for sample in wds.WebDataset(str(path), shardshuffle=False, empty_check=False)
+            if 'jpg' in sample and 'cls' in sample]
+
+
+def read(root, **settings) -> list:
+    reader = ImageDataset(root, **settings).reader
+    return [(bytes(data), target) for data, target in reader]
+
+
+@pytest.mark.parametrize('names, left_out, example', [
+    (['a', 'b.1', 'c', 'd'], '2 of 8', 'b.1.jpg'), (['a', 'b.1', 'b.2', 'c'], '4 of 8', 'b.1.jpg'), (['a', 'a.1', 'b'], '2 of 6', 'a.1.jpg'),
+    (['x/a', 'x/v1.0', 'y.z/b'], '2 of 6', 'x/v1.0.jpg'), (['a', 'b', 'c'], None, '')])
+@pytest.mark.parametrize('ending', ['cls', 'CLS', 'json'])
+def test_samples_whose_names_have_dots_are_told(tmp_path, names, left_out, example, ending):
+    content = {'json': b'{"label": 3}'}.get(ending, b'3')
+    path = shard(tmp_path/'a.tar', *(member for name in names for member in (f'{name}.jpg', (f'{name}.{ending}', content))))
+    settings = dict(target_key='label') if ending == 'json' else {}
+    for index_file in (None, tmp_path/'index.npz', tmp_path/'index.npz'):   # the last one is read from its file
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter('always')
+            found = read(path, index_file=index_file, **settings)
+        assert len(found) == len(names) - (int(left_out[0]) // 2 if left_out else 0) and {target for _, target in found} == {3}
+        told = [str(warning.message) for warning in caught if 'members' in str(warning.message)]
+        assert len(told) == bool(left_out)
+        if left_out: assert f'{left_out} members belong to no sample' in told[0] and f'such as {example}: WebDataset ends the key at the first dot' in told[0]
+    if ending != 'json': assert found == by_webdataset(path)
+
+
+@pytest.mark.parametrize('names', [['22.05', '22.06', '23.05'], ['img_v1.0_0'], ['x/1.5', 'x/1.6']])
+@pytest.mark.parametrize('ending', ['cls', 'CLS'])
+def test_an_index_without_samples_is_an_error(tmp_path, names, ending):
+    path = shard(tmp_path/'a.tar', *(member for name in names for member in (f'{name}.jpg', f'{name}.{ending}')))
+    num = 2 * len(names)
+    with pytest.raises(ValueError, match=rf'has no samples.*{num} of {num} members.*{names[0]}\.jpg: WebDataset ends the key at the first dot'):
+        ImageDataset(path)
+    for path, match in ((shard(tmp_path/'b.tar', 'a.txt'), 'has no samples'), (shard(tmp_path/'c.tar'), 'has no samples'),
+                        (shard(tmp_path/'d.tar', 'a.jpg', ('a.json', b'{"label": -1}')), 'class -1, which means no class: 1')):
+        with pytest.raises(ValueError, match=match): ReaderShards(path, target_key='label')
+
+
+@pytest.mark.parametrize('order', [
+    ['a.cls', 'b.cls', 'c.cls', 'a.jpg', 'b.jpg', 'c.jpg'], ['a.jpg', 'c.cls', 'b.cls', 'c.jpg', 'a.cls', 'b.jpg'],
+    ['a.jpg', 'b.jpg', 'c.jpg', 'a.cls', 'b.cls', 'c.cls'], ['a.JPG', 'b.jpg', 'c.jpg', 'a.CLS', 'b.cls', 'c.Cls']])
+def test_members_of_a_sample_need_not_be_next_to_each_other(tmp_path, order):
+    classes = dict(a=b'4', b=b'1', c=b'2')
+    def member(name): return (name, classes[name[0]]) if name.lower().endswith('cls') else name
+    path = shard(tmp_path/'a.tar', *map(member, order))
+    in_order = shard(tmp_path/'b.tar', *map(member, sorted(order, key=lambda name: (name[0], name))))
+    found, oracle = read(path), by_webdataset(in_order)
+    assert sorted(found) == sorted(oracle) and len(found) == 3 and sorted(target for _, target in found) == [1, 2, 4]
+
+
+def test_what_looks_like_an_image_or_a_label_is_told_only_if_it_belongs_to_no_sample(tmp_path):
+    rest = 'a.mask.png', 'a.png', 'a.txt', 'a.json', '._a.jpg', '.a.cls', '__meta__/x.jpg', 'README', 'note.txt'
+    path = shard(tmp_path/'a.tar', 'a.jpg', 'a.cls', *rest)
+    with warnings.catch_warnings():
+        warnings.simplefilter('error')
+        found = read(path)
+    assert found == by_webdataset(path) and len(found) == 1
+    with pytest.warns(UserWarning, match='1 of 5 members belong to no sample and are left out, such as b.heif.bmp: WebDataset ends'):
+        read(shard(tmp_path/'b.tar', 'a.jpg', 'a.cls', 'c.jpg', 'c.cls', 'b.heif.bmp'))
+    with pytest.warns(UserWarning, match=r'1 of 3 members .* such as b\.bmp: it has no \.cls'): read(shard(tmp_path/'c.tar', 'a.jpg', 'a.cls', 'b.bmp'))
+    two = shard(tmp_path/'d.tar', 'a.jpg', 'a.cls', 'a.JPG')
+    with pytest.raises(ValueError, match=r'two files a\.jpg that differ only in letter case'): ImageDataset(two)
+    with pytest.raises(ValueError, match='duplicate'): by_webdataset(two)
+
+
+def test_a_link_or_a_sparse_file_is_told_and_the_others_are_read(tmp_path):
+    path = shard(tmp_path/'a.tar', 'a.jpg', 'a.cls', 'b.cls')
+    with tarfile.open(path, 'a') as tar:
+        for name, kind in (('b.jpg', tarfile.LNKTYPE), ('c.jpg', tarfile.SYMTYPE)):
+            info = tarfile.TarInfo(name)
+            info.type, info.linkname = kind, 'a.jpg'
+            tar.addfile(info)
+        tar.addfile(tarfile.TarInfo('c.cls'))
+    with pytest.warns(UserWarning, match=r'4 of 6 members .*b\.cls: it is a link or a sparse file'): found = read(path)
+    assert found == by_webdataset(path) and len(found) == 1
+
+
+def test_several_images_of_a_sample_are_chosen_by_input_key(tmp_path):
+    path = shard(tmp_path/'a.tar', *(f'{key}.{part}' for key in 'ab' for part in ('left.jpg', 'right.jpg', 'cls')))
+    with pytest.raises(ValueError, match=r"available: left\.jpg, right\.jpg, cls.*input_key=, such as 'left\.jpg'"): ImageDataset(path)
+    assert read(path, input_key='right.jpg') == [(f'{key}.right.jpg'.encode(), 5) for key in 'ab']
+
+
+def test_a_sample_without_a_class_says_what_can_be_passed(tmp_path):
+    def refused(message, *members, **settings):
+        with pytest.raises(ValueError, match=message) as found: ImageDataset(shard(tmp_path/'a.tar', *members), **settings)
+        assert 'In a stream' not in str(found.value)
+    labeled = 'a.jpg', 'a.cls'
+    refused(r'sample b has no \.cls; available: jpg, json\. Pass the field of its \.json', *labeled, 'b.jpg', 'b.json')
+    refused(r'sample b has no \.cls; available: jpg, txt\. A class is read from', *labeled, 'b.jpg', 'b.txt')
+    refused(r'sample a has no \.json; available: jpg, cls\. Omit target_key=', *labeled, target_key='label')
+    refused(r'sample b has no \.cls; available: jpg, 1\.cls\. WebDataset ends', *labeled, 'b.jpg', 'b.1.cls')
+    refused(r'sample a has no \.json; available: jpg, txt', 'a.jpg', 'a.txt', target_key='label')
+    refused(r'sample b\\x1b has no \.cls; available: jpg, \\x1b', *labeled, 'b\x1b.jpg', 'b\x1b.\x1b')
+
+
+@pytest.mark.parametrize('names, is_sharded', [
+    (['1.JPG', '1.CLS'], True), (['1.left.jpg', '1.right.jpg', '1.cls'], True), (['22.05.jpg', '22.05.cls'], True),
+    (['1.jpg', '1.txt'], False), (['cat/1.jpg', 'cat/1.txt'], False), (['1.jpg', '1.cls2'], False)])
+def test_shards_are_told_by_their_keys(tmp_path, names, is_sharded):
+    assert holds_shards(shard(tmp_path/'a.tar', *names)) == is_sharded

@@ -6,8 +6,10 @@ import lzma
 import os
 import pickle
 import shutil
+import subprocess
 import tarfile
 import threading
+import tracemalloc
 import warnings
 from pathlib import Path
 
@@ -21,7 +23,7 @@ from timmdata.core.faults import SourceError
 from timmdata.datasets.image_dataset import ImageDataset
 from timmdata.readers.factory import create_reader, holds_tars
 from timmdata.readers.folder import ReaderImageFolder
-from timmdata.readers.tar import ReaderImageTar, choose_folders, index_tars, list_tar
+from timmdata.readers.tar import ReaderImageTar, choose_folders, index_tars, list_tar, sample_key
 
 pytestmark = pytest.mark.timeout(60)
 NAMES = ('n10/b_2.jpg', 'n10/b_10.jpg', 'n9/A.JPEG', 'n9/a.png', 'N11/deep/x/1.jpg', 'n9/notes.txt', 'n9/é ü.jpg')
@@ -358,3 +360,130 @@ def test_an_archive_after_the_end_of_an_archive_is_told(tmp_path):
     (tmp_path/'both.tar').write_bytes((tmp_path/'a.tar').read_bytes() + (tmp_path/'b.tar').read_bytes())
     with pytest.warns(UserWarning, match=r'both.tar: .*18,944 bytes'):
         assert len(list_tar(tmp_path/'both.tar')) == 1
+
+
+# ---- names, and members that are not in one piece
+
+def test_keys_are_those_of_webdataset():
+    from webdataset.tariterators import base_plus_ext
+    for name in ('a.jpg', 'a.JPG', 'a.b.Left.JPG', 'x/a.jpg', 'x.y/a.jpg', 'x.y/a.b.cls', 'é ü.jpg', 'a', 'x.y/a', '.a.jpg', 'a.', '__a.jpg', 'a/__b__.jpg'):
+        key, extension = base_plus_ext(name)
+        assert sample_key(name) == (None if key is None else (key, extension.lower()))
+    assert sample_key('__meta__/a.jpg') is None and sample_key('__meta__') is None   # as its tar_file_iterator
+
+
+def test_names_that_lead_out_are_read_as_by_timm(tmp_path):
+    names = ['../cat/a.jpg', '/dog/b.jpg', './dog/c.jpg', '../../cat/d.jpg', 'cat/../../dog/e.jpg', 'dog/f..g.jpg']
+    path = write_tar(tmp_path/'a.tar', names)
+    oracle, ours = ReaderImageInTar(str(path)), ReaderImageTar(path)
+    assert sorted((bytes(data), k) for data, k in all_of(ours)) == sorted(timms(oracle)) and ours.class_to_idx == oracle.class_name_to_idx == {'cat': 0, 'dog': 1}
+    assert sorted(ours.filenames()) == ['cat/a.jpg', 'cat/d.jpg', 'dog/b.jpg', 'dog/c.jpg', 'dog/e.jpg', 'dog/f..g.jpg']
+    index = tmp_path/'index.npz'
+    first = ReaderImageTar(path, index_file=index)
+    written = index.stat().st_mtime_ns
+    assert list(ReaderImageTar(path, index_file=index).samples) == list(first.samples) and index.stat().st_mtime_ns == written
+    inner = write_tar(tmp_path/'b.tar', [('../cat.tar', write_tar(tmp_path/'c.tar', ['../x.jpg']).read_bytes())])
+    assert ReaderImageTar(inner).filenames() == ['cat.tar/x.jpg']
+    for names in (['../cat/a.jpg', 'cat/a.jpg'], ['cat/a.jpg', '../cat/a.jpg'], ['../cat/a.jpg', '../../cat/a.jpg']):
+        with pytest.raises(ValueError, match=r'has two files cat/a\.jpg, one of them as \.\./'): ReaderImageTar(write_tar(tmp_path/'d.tar', names))
+
+
+@pytest.mark.skipif(shutil.which('tar') is None, reason='needs tar')
+@pytest.mark.parametrize('format', ['gnu', 'posix', 'pax 0.0', 'pax 0.1'])
+def test_a_sparse_file_is_told_and_the_others_are_read(tmp_path, format):
+    (tmp_path/'cat').mkdir()
+    for name in ('a.bmp', 'c.bmp', 'd.jpg'): (tmp_path/'cat'/name).write_bytes(content(name))
+    with (tmp_path/'cat'/'b.bmp').open('wb') as file:
+        for k in range(40):   # so many pieces that their map needs further headers
+            file.seek(k * 200_000)
+            file.write(b'some')
+    kind, _, version = format.partition(' ')
+    options = [f'--format={"posix" if version else kind}', *[f'--sparse-version={version}'] * bool(version)]
+    subprocess.run(['tar', '-S', *options, '--sort=name', '-cf', 'a.tar', 'cat'], cwd=tmp_path, check=True)
+    with tarfile.open(tmp_path/'a.tar') as tar: assert tar.getmember('cat/b.bmp').issparse()
+    with pytest.warns(UserWarning, match='1 links or sparse files'): ours = ReaderImageTar(tmp_path/'a.tar')
+    assert all_of(ours) == [(content(name), 0) for name in ('a.bmp', 'c.bmp', 'd.jpg')]
+    data = (tmp_path/'a.tar').read_bytes()
+    with tarfile.open(tmp_path/'a.tar') as tar: begin = tar.getmember('cat/b.bmp').offset_data
+    (tmp_path/'a.tar').write_bytes(data[:begin + 700])   # inside the sparse file
+    with pytest.raises(ValueError, match='damaged, truncated'): list_tar(tmp_path/'a.tar')
+
+
+@pytest.mark.parametrize('kind', [tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE])
+@pytest.mark.parametrize('size', [2**33, 2**62, -512])
+@pytest.mark.parametrize('is_inside', [False, True])
+def test_a_header_of_gigabytes_is_damage_and_takes_no_memory(tmp_path, kind, size, is_inside):
+    info = tarfile.TarInfo('a/huge.jpg')
+    info.type, info.size = kind, abs(size)
+    header = bytearray(info.tobuf(tarfile.GNU_FORMAT))
+    header[124:136] = ((2**96 + size) if size < 0 else 2**95 + size).to_bytes(12, 'big')
+    header[148:156] = b'%06o\0 ' % (sum(header[:148]) + 8 * 32 + sum(header[156:]))
+    data = write_tar(tmp_path/'b.tar', ['a/1.jpg']).read_bytes()[:1024] + header + bytes(4096)
+    path = write_tar(tmp_path/'a.tar', [('in.tar', data)]) if is_inside else tmp_path/'a.tar'
+    if not is_inside: path.write_bytes(data)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match=r'a\.tar is damaged'): list_tar(path)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally: tracemalloc.stop()
+    assert peak < 40_000_000
+
+
+@pytest.mark.parametrize('make', [
+    lambda name: [(name, -512)], lambda name: [(name, 2**40)], lambda name: [(f'{name}.tar', 2000)], lambda name: [(name, 3)]], ids=str)
+def test_no_name_of_a_member_reaches_a_message_raw(tmp_path, make):
+    headers = b''
+    for name, size in make('a/\x1b[31mred\x07.jpg'):
+        info = tarfile.TarInfo(name)
+        header = bytearray(info.tobuf(tarfile.GNU_FORMAT))
+        header[124:136] = ((2**96 + size) if size < 0 else 2**95 + size).to_bytes(12, 'big')
+        header[148:156] = b'%06o\0 ' % (sum(header[:148]) + 8 * 32 + sum(header[156:]))
+        headers += header
+    (tmp_path/'\x1b[1ma.tar').write_bytes(headers + b'x' * 2048)
+    with pytest.raises(ValueError, match=r'\\x1b\[1ma\.tar is damaged') as found: list_tar(tmp_path/'\x1b[1ma.tar')
+    assert str(found.value).isprintable()
+
+
+# ---- WebDataset shards are no classes
+
+PHOTO_NAMES = [['a', 'b'], ['c', 'd']]
+
+
+@pytest.mark.parametrize('names, message', [
+    (['{}.jpg', '{}.txt'], r'\(\.txt\).*no class from \.txt.*class_map=\{.*0'), (['{}.jpg', '{}.json'], 'pass target_key='),
+    (['{}.JPG', '{}.JSON'], 'pass target_key='), (['{}.jpg', '{}.npy'], r'no class from \.npy'), (['{}.png', '{}.caption.txt'], r'\.caption\.txt'),
+    (['{}.jpg', '{}.json', '{}.txt'], 'pass target_key='), (['./{}.jpg', './{}.txt'], r'\.txt'), (['{}.webp', '{}.cls2.json'], 'pass target_key=')])
+@pytest.mark.parametrize('layout', ['tars', 'one', 'inside'])
+def test_the_number_of_a_shard_is_never_a_class(tmp_path, names, message, layout):
+    for k, keys in enumerate(PHOTO_NAMES[:1] if layout == 'one' else PHOTO_NAMES):
+        write_tar(tmp_path/'in'/f'{k}.tar', [name.format(key) for key in keys for name in names])
+    root = tmp_path/'in'
+    if layout == 'one':
+        root, message = root/'0.tar', message.partition('.*class_map')[0]
+    if layout == 'inside':
+        root = write_tar(tmp_path/'all.tar', [(path.name, path.read_bytes()) for path in sorted(root.iterdir())])
+    with pytest.raises(ValueError, match=f'made for WebDataset.*{message}' if 'pass' in message else message): ImageDataset(root)
+    with pytest.raises(ValueError, match='made for WebDataset'): ImageDataset(root, index_file=tmp_path/'index.npz')
+    with pytest.raises(ValueError, match='made for WebDataset'): ImageDataset(root, index_file=tmp_path/'index.npz')   # from its file
+
+
+def test_archives_that_are_classes_stay_classes(tmp_path):
+    for name in ('cat', 'dog'):
+        write_tar(tmp_path/'plain'/f'{name}.tar', [f'{name}_1.jpg', f'{name}_1.png', f'{name}.2.jpg', 'readme.txt', 'LICENSE', '.x.txt', '.x.jpg'])
+        write_tar(tmp_path/'sidecars'/f'{name}.tar', [f'{name}.jpg', f'{name}.xmp'])
+    yolo = write_tar(tmp_path/'yolo.tar', ['cat/a.jpg', 'cat/a.txt', 'dog/b.jpg', 'dog/b.txt', 'dog/b.json', 'labels/c.txt'])
+    assert ImageDataset(tmp_path/'plain').class_to_idx == ReaderImageInTar(str(tmp_path/'plain')).class_name_to_idx == {'cat': 0, 'dog': 1}
+    assert ImageDataset(yolo).class_to_idx == ReaderImageInTar(str(yolo)).class_name_to_idx == {'cat': 0, 'dog': 1}
+    with pytest.raises(ValueError, match=r"class_map=\{'cat': 0, 'dog': 1, …\}"): ImageDataset(tmp_path/'sidecars')
+    chosen = ImageDataset(tmp_path/'sidecars', class_map={'cat': 0, 'dog': 1})
+    assert chosen.targets == [0, 1] and chosen.filenames() == ['cat.tar/cat.jpg', 'dog.tar/dog.jpg']
+    with pytest.raises(ValueError, match='made for WebDataset'): ImageDataset(tmp_path/'sidecars', class_map={3: 0, 4: 1})
+
+
+def test_labels_in_folders_are_not_ignored(tmp_path):
+    path = write_tar(tmp_path/'a.tar', ['x/a.left.jpg', 'x/a.right.jpg', 'x/a.cls'])
+    with pytest.raises(ValueError, match='pass input_key='): ReaderImageTar(path)
+    late = write_tar(tmp_path/'b.tar', [*(f'{k}.jpg' for k in range(70)), *((f'{k}.cls', b'%d' % (k % 3)) for k in range(70))])
+    with pytest.raises(ValueError, match="pass input_key=, the extension of the images, such as 'jpg'"): ImageDataset(late)
+    found = ImageDataset(late, input_key='jpg')   # what the message says
+    assert found.targets == [k % 3 for k in range(70)] and bytes(found.reader[5][0]) == content('5.jpg')

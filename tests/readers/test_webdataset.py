@@ -2,6 +2,8 @@
 import io
 import json
 import tarfile
+import time
+import warnings
 from collections import Counter
 
 import pytest
@@ -111,3 +113,59 @@ def test_a_class_that_is_no_number_names_its_sample(tmp_path):
     reader = create_dataset('wds/', tmp_path, 'a.tar|1').reader
     with pytest.raises(ValueError, match=r'the \.cls of sample .*s/7 has no valid class'): list(reader.read_shard(0, 1, 0))
     with pytest.raises(ValueError, match='after . must be the number of samples'): create_dataset('wds/', tmp_path, 'a.tar|many')
+
+
+def write(path, members) -> None:
+    with tarfile.open(path, 'w') as tar:
+        for name, content in members:
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+
+
+@pytest.mark.parametrize('members, message', [
+    (['a.cls', 'b.cls', 'a.jpg', 'b.jpg'], r'sample a has no image .*available: cls\..*In a stream, the files of a sample must be next to each other'),
+    (['a.jpg', 'b.jpg', 'a.cls', 'b.cls'], r'sample a has no \.cls; available: jpg\..*In a stream, the files of a sample must be next to each other'),
+    (['b.1.jpg', 'b.1.cls'], r'sample b has no \.cls; available: 1\.jpg, 1\.cls\. WebDataset ends the key of a sample at the first dot'),
+    (['22.05.jpg', '22.05.cls', '22.06.jpg', '22.06.cls'], r'sample 22 has no \.cls; .*at the first dot'),
+    (['a.left.jpg', 'a.right.jpg', 'a.cls'], r"sample a has no image .*input_key=, such as 'left\.jpg': WebDataset ends"),
+    (['a.jpg', 'a.json'], r'sample a has no \.cls; available: jpg, json\. Pass the field'),
+    (['a.jpg', 'a.txt'], r'sample a has no \.cls; available: jpg, txt\. A class is read from a \.cls')])
+def test_a_stream_says_why_a_sample_lacks_something(tmp_path, members, message):
+    write(tmp_path/'a.tar', [(name, b'1') for name in members])
+    with pytest.raises(ValueError, match=message): list(create_dataset('wds/', tmp_path, 'a.tar|2').reader.read_shard(0, 1, 0))
+
+
+def test_a_stream_reads_other_letter_case_and_tells_of_hidden_samples_once(tmp_path):
+    write(tmp_path/'a.tar', [(name, b'1') for key in 'AB' for name in (f'{key}.JPG', f'{key}.CLS', f'{key}.05.jpg', f'{key}.05.cls')])
+    reader = create_dataset('wds/', tmp_path, 'a.tar|2').reader
+    with pytest.warns(UserWarning, match=r'such as 05\.jpg, 05\.cls of sample A: WebDataset ends') as told: found = list(reader.read_shard(0, 1, 0))
+    assert found == [(b'1', 1)] * 2 and sum('sample' in str(warning.message) for warning in told) == 1
+    write(tmp_path/'b.tar', [(name, b'1') for name in ('a.jpg', 'a.cls', 'a.mask.png', 'a.left.jpg')])
+    with warnings.catch_warnings():
+        warnings.simplefilter('error', UserWarning)
+        assert len(list(create_dataset('wds/', tmp_path, 'b.tar|1').reader.read_shard(0, 1, 0))) == 1
+
+
+def test_no_name_of_a_member_reaches_an_error_of_a_stream_raw(tmp_path):
+    for members in (['\x1b[1m.jpg', '\x1b[1m.JPG'], ['\x1b.jpg', '\x1b.\x1b'], ['\x1b.cls']):
+        write(tmp_path/'a.tar', [(name, b'1') for name in members])
+        with pytest.raises((SourceError, ValueError)) as found: list(create_dataset('wds/', tmp_path, 'a.tar|1').reader.read_shard(0, 1, 0))
+        assert str(found.value).isprintable() and '\\x1b' in str(found.value)
+
+
+@pytest.mark.parametrize('change', [
+    dict(filenames='a.tar' * 100_000), dict(filenames={'a.tar': 1}), dict(filenames=[1]), dict(filenames=None), dict(filenames=['a/' * 500_000]),
+    dict(shard_lengths='1' * 500_000), dict(shard_lengths={'a': 1}), dict(shard_lengths=[True]), dict(shard_lengths=[1.0]),
+    dict(num_samples='9' * 500_000), dict(num_samples=[1]), dict(num_samples=-1), dict(num_samples=float('nan')), dict(alt_label=['x'])])
+def test_fields_of_a_description_have_their_types(tmp_path, change):
+    split = dict(filenames=['a.tar'], num_samples=1)
+    write(tmp_path/'a.tar', [('a.jpg', b'1'), ('a.cls', b'1')])
+    (tmp_path/'_info.json').write_text(json.dumps({'splits': {'val': {**split, **change}}}))
+    before = time.process_time()
+    for name in ('wds/', ''):
+        with pytest.raises(ValueError, match='_info.json does not describe splits'): create_dataset(name, tmp_path, 'val')
+    assert time.process_time() - before < 2
+    for splits in ([split], 'val', {'val': [split]}, {'val': 'a.tar'}):
+        (tmp_path/'_info.json').write_text(json.dumps({'splits': splits}))
+        with pytest.raises(ValueError, match='_info.json does not describe splits'): create_dataset('', tmp_path, 'val')

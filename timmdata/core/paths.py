@@ -6,6 +6,7 @@
 __all__ = ['StrPath', 'expand_home', 'replace_file', 'open_private']
 
 # %% ../../nbs/core/25_paths.ipynb #4e2db3d7
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -40,6 +41,23 @@ def expand_home(
     return os.path.abspath(text) if os.path.normpath(text).startswith('~') else path
 
 # %% ../../nbs/core/25_paths.ipynb #a25f0002
+def _sync_folder(folder: Path):
+    "Wait until the names in a folder are on disk, on systems and disks that can say so."
+    if not hasattr(os, 'O_DIRECTORY'):
+        return   # Windows opens no folders
+    try:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except PermissionError:
+        return   # a folder that may be written to, but not listed
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        if error.errno in (errno.EIO, errno.ENOSPC, errno.EDQUOT):
+            raise
+    finally:
+        os.close(fd)
+
+
 @contextmanager
 def replace_file(
     path: StrPath,
@@ -51,7 +69,7 @@ def replace_file(
     Args:
         path: File to write or overwrite.
         folder: Folder for the unfinished file, on the same disk; None: that of `path`.
-        sync: Wait until the file is on disk; otherwise a power failure may leave it empty.
+        sync: Wait until the file and its name are on disk; otherwise a power failure may leave it empty or lose it.
 
     Returns:
         the file to write to
@@ -68,6 +86,8 @@ def replace_file(
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+    if sync:
+        _sync_folder(path.parent)
 
 # %% ../../nbs/core/25_paths.ipynb #a25f0007
 def open_private(

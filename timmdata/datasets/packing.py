@@ -34,10 +34,11 @@ from filelock import FileLock, Timeout
 from PIL import Image
 from PIL.JpegImagePlugin import get_sampling
 
+from ..core.arguments import warn_caller
 from ..core.checks import check_choice, check_number, check_type
 from ..core.cores import available_cores
 from ..core.decode import Buffer, decode_image, open_image, read_content, read_orientation
-from ..core.faults import BadSample, ImageReadError, printable
+from ..core.faults import BadSample, ImageReadError, listed, printable
 from ..core.jpeg import Pixels
 from ..core.paths import StrPath, expand_home, replace_file
 from ..core.progress import progress_bar
@@ -222,8 +223,33 @@ def _plain(target: Any, is_labels: bool, name: str) -> Any:
     if all(isinstance(value, (int, float))
            for value in (plain if isinstance(plain, list) else [plain])):
         return plain
-    raise ValueError(f'{name} has a target of type {type(target).__name__}: '
+    raise ValueError(f'{printable(name)} has a target of type {type(target).__name__}: '
                      'a pack keeps only class indexes, numbers and lists of them')
+
+
+def _check_class(target: Any, last: int, name: str):
+    "Raise ValueError unless a target is a class index, or a list: one number per class, or several indexes."
+    values = target if isinstance(target, list) else [target]
+    is_vector = isinstance(target, list) and any(isinstance(value, float) for value in target)
+    for value in values:
+        is_class = type(value) is int and -1 <= value <= last
+        if not is_class and not (is_vector and math.isfinite(value)):
+            raise ValueError(
+                f'{printable(name)} has the target {target!r}, but the dataset has classes: it must be a class index in '
+                f'0..{last}, or -1 for no class')
+
+
+def _has_labels(dataset: ImageDataset) -> bool:
+    return isinstance(getattr(dataset.reader, 'targets', None), LabelLists)
+
+
+def _check_lengths(dataset: ImageDataset, targets: Iterable[Any]):
+    "Raise ValueError for targets of several lengths, unless they are several labels."
+    lengths = {f'lists of {len(target)}' if isinstance(target, list) else 'numbers' for target in targets}
+    if len(lengths) > 1 and not _has_labels(dataset):
+        raise ValueError(
+            f'the dataset has targets of several lengths ({listed(sorted(lengths), 5)}), which a pack does not keep: pass '
+            'a target_key or a target_separator to ImageDataset, so that it knows all labels')
 
 
 def read_samples(
@@ -240,7 +266,8 @@ def read_samples(
         index; target; content of the file, an image, or an error
     """
     indexes = [int(index) for index in indexes]
-    has_labels = isinstance(getattr(dataset.reader, 'targets', None), LabelLists)
+    has_labels = _has_labels(dataset)
+    last = max(dataset.class_to_idx.values(), default=-1)
     for k, index in enumerate(indexes):
         if k % _AHEAD == 0:
             dataset.prefetch(indexes[k + _AHEAD if k else 0:k + 2 * _AHEAD])
@@ -250,6 +277,8 @@ def read_samples(
         if isinstance(sample, ImageReadError):
             sample = sample, dataset.reader.target(index)
         target = _plain(sample[1], has_labels, dataset.filename(index))
+        if dataset.class_to_idx and not has_labels:
+            _check_class(target, last, dataset.filename(index))
         yield index, target, read_bytes(sample[0])
 
 # %% ../../nbs/datasets/70_packing.ipynb #cf5651fc
@@ -378,7 +407,11 @@ def plan_pack(
     """
     order = np.random.default_rng(seed).permutation(len(dataset))
     tried = encode_samples(dataset, settings, order[:_TRIED], num_workers, progress_bar(is_shown=False))
-    sizes = [len(image.data) for _, image, _ in tried]
+    sizes, targets = [], []
+    for _, image, target in tried:
+        sizes.append(len(image.data))
+        targets.append(target)
+    _check_lengths(dataset, targets)
     mean = sum(sizes) / max(1, len(sizes)) + 2048   # with headers and target
     num_bytes = len(order) * mean
     if num_bytes > limit:
@@ -391,8 +424,8 @@ def plan_pack(
 
 # %% ../../nbs/datasets/70_packing.ipynb #70a00042
 def _save_json(path: Path, value: Any, folder: Path):
-    "Write a file; until it is whole it lies in a folder that is removed at the end."
-    with replace_file(path, folder) as file:
+    "Write a file, on disk when this returns; until it is whole it lies in a folder that is removed at the end."
+    with replace_file(path, folder, sync=True) as file:
         file.write(json.dumps(value, indent=1).encode() + b'\n')
 
 
@@ -405,30 +438,111 @@ def _checksum(path: Path) -> int:
     return found
 
 
+def _difference(path: Path, checksum: int, size: int | None = None) -> str:
+    "Say how a file differs from what was noted when it was written; '' if it does not."
+    if not path.is_file():
+        return 'is missing'
+    if size not in (None, path.stat().st_size) or _checksum(path) != checksum:
+        return 'has changed since it was written'
+    return ''
+
+
+def _load_part(plan: PackPlan, number: int) -> dict[str, Any]:
+    "Read the part of the index of a finished shard; one that is missing or damaged raises ValueError."
+    path = plan.parts/f'{number}.json'
+    try:
+        part = json.loads(path.read_bytes())
+        if type(part['size']) is int and type(part['checksum']) is int and {'samples', 'kinds', 'bad'} <= part.keys():
+            return part
+        reason = 'its numbers are missing'
+    except (FileNotFoundError, ValueError, TypeError, KeyError, RecursionError) as error:
+        reason = str(error)
+    raise ValueError(
+        f'{path} is missing or damaged ({printable(reason)}), so a shard of the pack cannot be indexed: call write_pack '
+        'again, which writes this shard again and keeps the others')
+
+
+def _check_settings(plan: PackPlan):
+    "Refuse to resume a pack that was begun with other settings."
+    noted = plan.parts/'settings.json'
+    try:
+        about = json.loads(noted.read_bytes())
+    except (FileNotFoundError, ValueError, RecursionError):
+        raise ValueError(
+            f'{noted} is missing or damaged, so the pack of split {plan.split!r} cannot be resumed: remove '
+            f'{plan.parts} to start over') from None
+    if about != plan.about:
+        raise ValueError(
+            f'{plan.root} has a pack of split {plan.split!r} that was started with other settings, data, Pillow or '
+            f'jpegtran: use those, or remove {plan.parts} to start over')
+
+
+def _drop_changed(plan: PackPlan, numbers: Iterable[int]):
+    "Forget finished shards that are missing or have changed since, so that they are written again."
+    changed = []
+    for number in numbers:
+        path = plan.root/plan.shard(number)
+        try:
+            part = _load_part(plan, number)
+        except ValueError:
+            part = {'checksum': None, 'size': -1}
+        if _difference(path, part['checksum'], part['size']):
+            (plan.parts/f'{number}.json').unlink()
+            changed.append(path.name)
+    if changed:
+        warn_caller(
+            f'{plan.root}: finished shards are missing or have changed since they were written, and are written again: '
+            f'{listed(changed, 5)}')
+
+# %% ../../nbs/datasets/70_packing.ipynb #bee9ee03
+def _num_done(plan: PackPlan) -> int:
+    return len([*plan.parts.glob('[0-9]*.json')])
+
+
+def _bytes_left(plan: PackPlan) -> float:
+    return (plan.num_shards - _num_done(plan)) * plan.per_shard * plan.num_bytes / len(plan.order)
+
+
+def _no_space(plan: PackPlan, code: int) -> OSError:
+    "Return an error that says how much space a pack needs where, and what to do."
+    free = shutil.disk_usage(plan.root).free
+    return OSError(
+        code, f'the pack needs about {_bytes_left(plan) / 1e9:.2f} GB more, but {plan.root} has {free / 1e9:.2f} GB: make room, '
+        'and call write_pack again with the same arguments, which keeps the finished shards '
+        f'({_num_done(plan)} of {plan.num_shards}); or use another folder, a smaller short_side, or a lower quality')
+
+
+@contextmanager
+def _saying_what_space_is_needed(plan: PackPlan) -> Iterator[None]:
+    "Explain the error of a full disk, unless it is another disk than that of the pack."
+    try:
+        yield
+    except OSError as error:
+        is_elsewhere = isinstance(error.filename, str) and plan.root not in Path(error.filename).parents
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT) or is_elsewhere:
+            raise
+        raise _no_space(plan, error.errno) from error
+
+
 def begin_pack(
     plan: PackPlan,
 ):
-    """Note what is packed, or resume a pack that was begun with the same plan.
+    """Note what is packed, or resume a pack that was begun with the same plan, after checking its finished shards.
 
     Args:
         plan: What to pack.
     """
-    noted = plan.parts/'settings.json'
-    num_done = len([*plan.parts.glob('[0-9]*.json')])
-    if num_done and json.loads(noted.read_bytes()) != plan.about:
-        raise ValueError(
-            f'{plan.root} has a pack of split {plan.split!r} that was started with other settings, data, Pillow or '
-            f'jpegtran: use those, or remove {plan.parts} to start over')
-    left = (plan.num_shards - num_done) * plan.per_shard * plan.num_bytes / len(plan.order)
-    free = shutil.disk_usage(plan.root).free
-    if left * 1.02 > free:
-        raise OSError(
-            errno.ENOSPC, f'the pack needs about {left / 1e9:.2f} GB more, but {plan.root} has {free / 1e9:.2f} GB: '
-            'use another folder, a smaller short_side, or a lower quality')
-    plan.parts.mkdir(parents=True, exist_ok=True)
-    for path in plan.parts.glob('*.tmp'):
-        path.unlink()   # of a program that was killed
-    _save_json(noted, plan.about, plan.parts)
+    done = sorted(int(path.stem) for path in plan.parts.glob('[0-9]*.json'))
+    if done:
+        _check_settings(plan)
+        _drop_changed(plan, done)
+    if _bytes_left(plan) * 1.02 > shutil.disk_usage(plan.root).free:
+        raise _no_space(plan, errno.ENOSPC)
+    with _saying_what_space_is_needed(plan):
+        plan.parts.mkdir(parents=True, exist_ok=True)
+        for path in plan.parts.glob('*.tmp'):
+            path.unlink()   # of a program that was killed
+        _save_json(plan.parts/'settings.json', plan.about, plan.parts)
 
 # %% ../../nbs/datasets/70_packing.ipynb #c9de661c
 def write_part(
@@ -496,7 +610,9 @@ def _save_samples(plan: PackPlan, parts: list[dict[str, Any]]):
     if isinstance(known, LabelLists):
         targets = LabelLists.from_lists(targets, known.num_classes)
     else:
+        _check_lengths(plan.dataset, targets)
         targets = np.array(targets, getattr(known, 'dtype', None))
+        targets = targets.astype(np.int64) if targets.dtype.kind == 'b' else targets
     rows = np.array([tuple(row) for _, _, *row in found], ROW)
     names = (plan.dataset.filename(index) for index, *_ in found)
     folder = plan.root/'index'/plan.split
@@ -529,7 +645,7 @@ def finish_pack(
     Args:
         plan: What was packed: all shards are written.
     """
-    parts = [json.loads((plan.parts/f'{k}.json').read_bytes()) for k in range(plan.num_shards)]
+    parts = [_load_part(plan, number) for number in range(plan.num_shards)]
     bad = sorted({BadSample(*sample) for part in parts for sample in part['bad']})
     num_samples = sum(len(part['samples']) for part in parts)
     if not num_samples:
@@ -593,8 +709,12 @@ def _locked(root: Path) -> Iterator[None]:
         raise BlockingIOError(
             errno.EAGAIN, f'another program is packing into {root}: wait until it ends, or use '
                           'another folder') from None
-    except (OSError, NotImplementedError):
-        pass   # a disk without locks
+    except (OSError, NotImplementedError) as error:
+        if not path.exists():
+            raise   # nothing can be written here
+        warn_caller(
+            f'{root} is on a disk without locks ({error}), so a second program that packs into it would not be noticed: '
+            'run only one at a time')
     try:
         yield
     finally:
@@ -637,9 +757,10 @@ def write_split(
         begin_pack(plan)
         title = f'about {plan.num_bytes / 1e9:,.2f} GB in {root}'
         with progress_bar(None, title, len(dataset), is_shown=progress) as bar:
-            for number in range(plan.num_shards):
-                write_part(plan, number, num_workers, bar)
-        return finish_pack(plan)
+            with _saying_what_space_is_needed(plan):
+                for number in range(plan.num_shards):
+                    write_part(plan, number, num_workers, bar)
+                return finish_pack(plan)
 
 
 # %% ../../nbs/datasets/70_packing.ipynb #70a0000f
@@ -712,9 +833,7 @@ def check_pack(
     problems = []
     for split, noted in info['timmdata']['splits'].items():
         for name, checksum in progress_bar(noted['checksums'].items(), split, unit=' files', is_shown=progress):
-            path = Path(root, name)
-            if not path.is_file():
-                problems.append(f'{name} is missing')
-            elif _checksum(path) != checksum:
-                problems.append(f'{name} has changed since it was written')
+            difference = _difference(Path(root, name), checksum)
+            if difference:
+                problems.append(f'{printable(name)} {difference}')
     return problems

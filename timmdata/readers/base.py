@@ -308,6 +308,9 @@ def is_below(
     return not path.anchor and '..' not in path.parts and '\0' not in name
 
 # %% ../../nbs/readers/25_base.ipynb #c25checkinsid
+_PATH_MAX = 4096   # characters, of Linux; the others have less
+
+
 def check_inside(
     root: StrPath,
     names: Iterable[str],
@@ -318,9 +321,22 @@ def check_inside(
         root: Folder or URL that the names are relative to.
         names: Names of files, found in another file.
     """
-    real = Path() if is_url(root) else Path(root).resolve()
+    real = '' if is_url(root) else os.path.realpath(root)
+    known = {real: True}   # folder or file → whether it leads inside: each is looked at once, however many names there are
+
+    def leads_inside(path: str) -> bool:
+        passed = [path]
+        while path not in known and not os.path.islink(path):
+            path = os.path.dirname(path)
+            passed.append(path)
+        found = known[path] if path in known else PurePath(os.path.realpath(path)).is_relative_to(real)
+        known.update(dict.fromkeys(passed, found))
+        return found
+
     for name in names:
-        if is_below(name) and (is_url(root) or (real/name).resolve().is_relative_to(real)):
+        if len(name) > _PATH_MAX:
+            raise ValueError(f'{printable(name[:40])}… has {len(name):,} characters: no file has such a name')
+        if is_below(name) and (is_url(root) or leads_inside(os.path.join(real, os.path.normpath(name)))):
             continue
         raise ValueError(
             f'{printable(name)!r} leads out of {root}: names must be relative and lead to '

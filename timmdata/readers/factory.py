@@ -125,7 +125,7 @@ def create_reader(
     if kind in ('', 'tar') and read_pack(root) is not None:
         return _create(ReaderPack, kwargs, root, split)
     if kind == 'tar' or kind == '' and holds_tars(root):
-        is_sharded = kwargs.get('target_key') or holds_shards(root)
+        is_sharded = kwargs.get('target_key') or kwargs.get('input_key') or holds_shards(root)
         return _create(ReaderShards if is_sharded else ReaderImageTar, kwargs, root, split)
     if kind in ('', 'folder'):
         return _create(ReaderImageFolder, kwargs, root, split)

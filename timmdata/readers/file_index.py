@@ -369,7 +369,7 @@ def _warn_nested(where: str, folders: Mapping[str, str]):
         "use create_dataset('torch/image_folder', root)")
 
 # %% ../../nbs/readers/28_file_index.ipynb #c28counted
-LINKS = 'links'   # the reason why archives leave out files
+LINKS = 'links or sparse files'   # the reason why archives leave out files
 DEMO = 'batch.png of `timmdata demo`'   # the reason why folders leave out this picture
 _RENAME = 'rename images so that they end in an image extension'
 _MOST_TYPES = 12
@@ -401,7 +401,7 @@ def _warn_left_out(where: str, left_out: Mapping[str, int], lost: Mapping[str, i
         if _types(left_out):
             advice.append('add types with extensions=')
         if LINKS in left_out:
-            advice.append('replace links with files')
+            advice.append('replace links and sparse files with plain files')
         if _needs_rename(left_out):
             advice.append(_RENAME)
         to_read = f'. To read them, {", and ".join(advice)}' if advice else ''

@@ -10,7 +10,7 @@ __all__ = ['ROW', 'PACK_VERSION', 'INFO_FILE', 'index_arrays', 'index_of_arrays'
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -20,16 +20,17 @@ import numpy as np
 from ..core.arguments import warn_caller
 from ..core.decode import allow_extensions
 from ..core.faults import is_system_error, listed, printable
-from ..core.paths import StrPath, expand_home
+from ..core.paths import StrPath, expand_home, replace_file
 from .base import ReaderFiles, check_inside, choose_split, is_split_name, is_whole
 from .class_map import ClassMap, describe_twins, load_class_map, warn_twins
+from .extensions import is_img_extension
 from .file_index import check_ends, index_path, keep_arrays, lie_within, load_array, stamps_of
 from .sample_table import MAX_CLASSES, LabelLists, SampleTable
 from .requests import copied_object, keep_objects
 from .store import absolute_path, is_url
-from .tar import Archives, list_archives, list_tar, open_archives
+from .tar import Archives, list_archives, list_tar, open_archives, sample_key
 from .target_fields import TargetFields
-from .webdataset import check_info, image_key, target_of
+from .webdataset import check_info, hidden_samples, image_key, target_of
 
 # %% ../../nbs/readers/65_pack.ipynb #65a00006
 ROW = np.dtype([('shard', '<u4'), ('size', '<u4'), ('offset', '<u8'),
@@ -85,14 +86,15 @@ def save_index(
     index: SampleTable,
     folder: StrPath,
 ):
-    """Write an index as .npy files.
+    """Write an index as .npy files, and wait until they are on disk.
 
     Args:
         index: Index to write.
         folder: Existing folder for its files.
     """
     for name, array in index_arrays(index).items():
-        np.save(Path(folder)/f'{name}.npy', array)
+        with replace_file(Path(folder)/f'{name}.npy', sync=True) as file:
+            np.save(file, array)
 
 
 def open_index(
@@ -114,7 +116,7 @@ def open_index(
         if is_system_error(error):
             raise
         raise ValueError(
-            f'the index {folder} is damaged ({error}): copy it again, or pack again') from error
+            f'the index {printable(folder)} is damaged ({printable(error)}): copy it again, or pack again') from error
 
 # %% ../../nbs/readers/65_pack.ipynb #65a00009
 PACK_VERSION = 2
@@ -134,21 +136,40 @@ def _load_json(path: str) -> Any:
     return json.loads(Path(path).read_text(encoding='utf-8'))
 
 
+_FIELDS = {'num_samples': int, 'class_to_idx': dict, 'shard_bytes': list, 'checksums': dict}
+
+
+def _check_split(name: str, split: Any, files: Sequence[str], filenames: Sequence[str]):
+    "Refuse the description of a split whose fields have other types, files or numbers."
+    for field, kind in _FIELDS.items():   # types first: a text of a million letters is no million names
+        if not isinstance(split, dict) or type(split.get(field)) is not kind:
+            raise ValueError(f'split {name!r} needs {field}, of type {kind.__name__}')
+    others = split['checksums'].keys() - {*files, *filenames}
+    if others:
+        raise ValueError(f'split {name!r} has a checksum of {min(others)!r}, which is not one of its files')
+    sizes = split['shard_bytes']
+    if len(sizes) != len(filenames):
+        raise ValueError(f'the shards of split {name!r} do not match')
+    numbers = [(split['num_samples'], 2**32), *((size, 2**63) for size in sizes)]
+    numbers += [(idx, MAX_CLASSES) for idx in split['class_to_idx'].values()]
+    numbers += [(checksum, 2**32) for checksum in split['checksums'].values()]
+    wrong = [number for number, end in numbers
+             if type(number) is not int or not 0 <= number < end]
+    if wrong:
+        raise ValueError(f'split {name!r} has the invalid number {wrong[0]!r}')
+
+
 def _check_pack(info: dict[str, Any], root: StrPath):
-    "Refuse splits whose names lead out of the root, or whose numbers cannot be."
-    for name, split in info['timmdata']['splits'].items():
+    "Refuse splits whose names lead out of the root, or whose types and numbers cannot be."
+    splits = info['timmdata'].get('splits')
+    if not isinstance(splits, dict):
+        raise ValueError('timmdata needs splits, of type dict')
+    for name, split in splits.items():
+        if name not in info['splits']:
+            raise ValueError(f'split {name!r} has no shards')
         files = [f'index/{name}/{part}.npy' for part in _INDEX_FILES]
-        check_inside(root, [*files, *split['checksums']])
-        sizes = split['shard_bytes']
-        classes = [*split['class_to_idx'].values()]
-        if len(sizes) != len(info['splits'][name]['filenames']):
-            raise ValueError(f'the shards of split {name!r} do not match')
-        numbers = [(split['num_samples'], 2**32), *((size, 2**63) for size in sizes)]
-        numbers += [(idx, MAX_CLASSES) for idx in classes]
-        wrong = [number for number, end in numbers
-                 if type(number) is not int or not 0 <= number < end]
-        if wrong:
-            raise ValueError(f'split {name!r} has the invalid number {wrong[0]!r}')
+        check_inside(root, files)
+        _check_split(name, split, files, info['splits'][name]['filenames'])
 
 # %% ../../nbs/readers/65_pack.ipynb #c65readpack
 def read_pack(
@@ -179,8 +200,8 @@ def read_pack(
             'update it, or pack again')
     try:
         _check_pack(check_info(info, root), root)
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise ValueError(f'{path} is damaged ({error!r}): copy it again, or pack again') from error
+    except ValueError as error:
+        raise ValueError(f'{path} is damaged ({error}): copy it again, or pack again') from error
     return info
 
 
@@ -189,10 +210,10 @@ def _check_shards(root: str, shards: Sequence[str], sizes: Sequence[int]):
     for name, size, stamp in zip(shards, sizes, stamps_of(root, shards)):
         path = os.path.join(root, name)
         if stamp == (0, 0):
-            raise FileNotFoundError(f'the pack has no shard {path}: copy the whole pack again')
+            raise FileNotFoundError(f'the pack has no shard {printable(path)}: copy the whole pack again')
         if stamp[0] != size:
             raise ValueError(
-                f'the shard {path} has {stamp[0]:,} bytes, but the index says {size:,}: copy the '
+                f'the shard {printable(path)} has {stamp[0]:,} bytes, but the index says {size:,}: copy the '
                 'whole pack again')
 
 # %% ../../nbs/readers/65_pack.ipynb #65a0000b
@@ -274,16 +295,24 @@ class ReaderPack(_IndexedReader):
             inside = not ((rows['offset'] > ends) | (rows['size'] > ends - rows['offset'])).any()
         if not inside:
             raise ValueError(
-                f'the index {folder} belongs to other shards: copy the whole pack again')
-        targets = table.targets
-        classes = self.info['class_to_idx']
-        if classes and isinstance(targets, np.ndarray) and targets.dtype.kind in 'iu':
-            last = max(classes.values())
-            if not lie_within(targets, -1, last + 1):
-                raise ValueError(
-                    f'the index {folder} has class indexes {targets.min()}..{targets.max()}, but '
-                    f'its classes are 0..{last}: copy the whole pack again, or pack again')
+                f'the index {printable(folder)} belongs to other shards: copy the whole pack again')
+        self._check_targets(table.targets, folder)
         return table
+
+    def _check_targets(self, targets: np.ndarray | LabelLists, folder: StrPath):
+        "Refuse targets that are not of the classes of the pack."
+        classes = self.info['class_to_idx']
+        if not classes or isinstance(targets, LabelLists):
+            return
+        last = max(classes.values())
+        if targets.dtype.kind == 'f':   # one value per class
+            is_right = targets.ndim == 2 and bool(np.isfinite(targets).all())
+        else:
+            is_right = lie_within(targets, -1, last + 1)
+        if not is_right:
+            raise ValueError(
+                f'the index {printable(folder)} has the targets {targets.min()}..{targets.max()} ({targets.dtype}), but '
+                f'its classes are 0..{last}: copy the whole pack again, or pack again')
 
     @property
     def pixels(self) -> str:
@@ -333,25 +362,41 @@ class ReaderPack(_IndexedReader):
             self.samples = self._opened
 
 # %% ../../nbs/readers/65_pack.ipynb #65a0000d
-# WebDataset's key of a sample, and the ending
-_KEY = re.compile(r'((?:.*/)?[^./][^./]*)\.([^/]*)')
-
-
-def _groups(path: str, wanted: frozenset[str]) -> Iterator[tuple[str, dict[str, tuple[int, int]]]]:
-    "Yield the key of each sample in a shard, and extension → offset and size."
-    key, group = None, {}
+def _grouped(path: str) -> dict[str, dict[str, tuple[int, int]]]:
+    "Group the files of a shard, in any order: key of the sample → extension → offset and size."
+    groups = {}
     for name, offset, size in list_tar(path):
-        found = _KEY.fullmatch(name)
-        if (found is None or os.path.basename(name).startswith('__')
-                or found[2].lower() not in wanted):
+        found = sample_key(name)
+        if found is None:
             continue
-        if found[1] != key and group:
-            yield key, group
-            group = {}
-        key = found[1]
-        group[found[2].lower()] = offset, size
-    if group:
-        yield key, group
+        key, extension = found
+        group = groups.setdefault(key, {})
+        if extension in group:
+            raise ValueError(
+                f'{printable(path)} has two files {printable(key)}.{printable(extension)} that differ only in letter '
+                'case: rename one of them')
+        group[extension] = offset, size
+    return groups
+
+
+class _LeftOut:
+    "Counts the files of shards that look like images or labels, and those that belong to no sample."
+
+    def __init__(self):
+        self.num_files, self.num_unlabeled = 0, 0   # unlabeled: samples whose class is -1
+        self._reasons = {}   # reason → names
+
+    def add(self, reason: str, key: str, extensions: Iterable[str]):
+        "Note files of a key that are not read."
+        names = [f'{key}.{extension}' for extension in extensions]
+        if names:
+            self._reasons.setdefault(reason, []).extend(names)
+
+    def __str__(self) -> str:
+        parts = [f'{len(names):,} of {self.num_files:,} members belong to no sample and are left out, such as '
+                 f'{printable(names[0])}: {reason}'
+                 for reason, names in self._reasons.items()]
+        return '; '.join(parts)
 
 
 def scan_shards(
@@ -360,8 +405,8 @@ def scan_shards(
     fields: TargetFields,
     what: str = 'cls',
     input_keys: Sequence[str] = ('jpg', 'jpeg', 'png', 'webp'),
-) -> SampleTable:
-    """Index the samples of WebDataset shards.
+) -> tuple[SampleTable, str]:
+    """Index the samples of WebDataset shards; raise ValueError if there are none.
 
     Args:
         root: Folder of the shards.
@@ -371,34 +416,59 @@ def scan_shards(
         input_keys: Extensions of images; the first is read.
 
     Returns:
-        its column 'row' says where each image is
+        an index whose column 'row' says where each image is; which files belong to no sample, and why, or ''
     """
     rows = []
     names = []
     targets = []
+    left_out = _LeftOut()
     for number, name in enumerate(shards):
         path = os.path.join(root, name) if name else os.fspath(root)
         # it is read in small pieces
         opened = copied_object(path) if is_url(path) else nullcontext(path)
         with opened as local:
-            for key, (offset, size), ending, target in _samples_of(local, fields, what, input_keys):
+            for key, (offset, size), ending, target in _samples_of(local, fields, what, input_keys, left_out):
                 rows.append((number, size, offset, 0, 0))
                 names.append(f'{key}.{ending}')
                 targets.append(target)
-    return SampleTable.from_samples(
+    if not rows:
+        why = [str(left_out)] * bool(str(left_out))
+        why += [f'samples of class -1, which means no class: {left_out.num_unlabeled:,}'] * bool(left_out.num_unlabeled)
+        wanted = f'files of one name that end in {" or ".join(input_keys)}, and in {what}'
+        raise ValueError(f'{printable(root)} has no samples ({wanted}). {"; ".join(why) or "No file has such an end"}')
+    table = SampleTable.from_samples(
         names, _as_targets(targets, fields), {'row': np.array(rows, ROW)})
+    return table, str(left_out)
 
 # %% ../../nbs/readers/65_pack.ipynb #c65samplesof
+_DOT = 'WebDataset ends the key at the first dot of a name. Rename the files, without dots in the key'
+_IN_PIECES = 'it is a link or a sparse file. Store it as a plain file'
+
+
 def _samples_of(path: str, fields: TargetFields, what: str,
-                input_keys: Sequence[str]) -> Iterator[tuple]:
+                input_keys: Sequence[str], left_out: _LeftOut) -> Iterator[tuple]:
     "Yield key, offset, size, extension and target of each sample in a shard."
     archive = Archives([path])
-    for key, group in _groups(path, frozenset([*input_keys, what])):
+    endings = {what, *(key.rpartition('.')[2] for key in input_keys)}
+    for key, group in _grouped(path).items():
+        data = [one for one in group if (end := one.rpartition('.')[2]) in endings or is_img_extension(f'.{end}')]
+        left_out.num_files += len(data)
+        own = [one for one in (what, *input_keys) if one in group]
+        if any(group[one][0] < 0 for one in own):
+            left_out.add(_IN_PIECES, key, data)
+            continue
+        if not own:
+            left_out.add(_DOT, key, [one for one in data if '.' in one])
+            left_out.add(f'it has no .{what}, and input_key= does not name its type', key,
+                         [one for one in data if '.' not in one])
+            continue
+        left_out.add(_DOT, key, hidden_samples(group, what))
         named = {'__key__': key, **group}
         if what in group:
             named[what] = bytes(archive.read(0, *group[what]))
         target = target_of(named, fields, what)
         if target is None:
+            left_out.num_unlabeled += 1
             continue   # as in a stream: it has no class
         ending = image_key(named, input_keys)
         yield key, group[ending], ending, target
@@ -468,9 +538,9 @@ def holds_shards(
         members = list_tar(os.path.join(root, first) if first else root, 64)
     except ValueError:
         return False   # damaged, or compressed: the reader of tars says so
-    names = [os.path.splitext(name) for name, *_ in members]
-    num_labels = sum(ending == '.cls' for _, ending in names)
-    return 2 * num_labels >= len({stem for stem, _ in names}) > 0
+    keys = [*filter(None, (sample_key(name) for name, *_ in members))]
+    labeled = {key for key, extension in keys if f'.{extension}'.endswith('.cls')}
+    return 2 * len(labeled) >= len({key for key, _ in keys}) > 0
 
 # %% ../../nbs/readers/65_pack.ipynb #c65readershar
 class ReaderShards(_IndexedReader):
@@ -483,7 +553,8 @@ class ReaderShards(_IndexedReader):
         input_key: Image extensions; the first one that a sample has is read.
         target_key: JSON field, as in `TargetFields`; None: the class in the .cls file.
         target_format: See `TargetFields`.
-        index_file: .npz, written if absent or stale; 'cache': in the cache folder.
+        index_file: .npz, written if absent or stale; 'cache': in the cache folder. A shard replaced by one of the
+            same size and time is not noticed.
         cache_dir: Folder for local copies of a store's shards; None: no copies.
         cache_limit: Maximum size of all copies, bytes or a string such as '200GB'.
     """
@@ -511,12 +582,16 @@ class ReaderShards(_IndexedReader):
 
         path = index_path(index_file, root, f'shards-{split}')
         if path is None:
-            index = make()
+            index, left_out = make()
         else:
             files = [(name, *found) for name, found in zip(shards, stamps_of(root, shards))]
             key = repr((absolute_path(root), files, json_key, inputs, target_format,
                         fields.class_to_idx))
-            index = keep_arrays(path, key, make, index_arrays, index_of_arrays)
+            index, left_out = keep_arrays(
+                path, key, make, lambda made: {**index_arrays(made[0]), 'left_out': np.array(made[1])},
+                lambda arrays: (index_of_arrays(arrays), str(arrays['left_out'])))
+        if left_out:
+            warn_caller(f'{printable(root)}: {printable(left_out)}')
         super().__init__(root, index, fields.class_to_idx,
                          open_archives(root, shards, cache_dir, cache_limit))
         self.split = split
