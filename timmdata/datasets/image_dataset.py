@@ -37,7 +37,9 @@ _HINTS = {   # names that are usual elsewhere
 
 
 def _reader_of(owner: type, reader: Any, root: Any, split: str | None, settings: dict) -> Any:
-    "Make the reader that a name stands for; an object is taken as it is."
+    "Make the reader that a name stands for; an object is taken as it is, unless it is a Hugging Face dataset."
+    if type(reader).__module__.partition('.')[0] == 'datasets':
+        reader, root = None, reader
     if reader is None or isinstance(reader, str):
         try:
             return create_reader(reader or '', root, split, **settings)
@@ -48,7 +50,6 @@ def _reader_of(owner: type, reader: Any, root: Any, split: str | None, settings:
     if settings:
         raise TypeError(f'{", ".join(settings)} cannot be used together with a reader object')
     return reader
-
 
 # %% ../../nbs/datasets/00_image_dataset.ipynb #00a00010
 def read_bytes(
@@ -74,10 +75,11 @@ class _Images:
             check_type(name, function, Callable | None, 'pass a function or another callable')
         check_background(background)
         check_mode(input_img_mode)
-        self.root = expand_home(root)
+        root = expand_home(root)
+        self.root = root if isinstance(root, str | os.PathLike) else None   # else the reader has the data
         self.split = split
         self.faults = faults
-        self.reader = _reader_of(type(self), reader, self.root, split, settings)
+        self.reader = _reader_of(type(self), reader, root, split, settings)
         self.input_img_mode = input_img_mode
         self.exif_transpose = exif_transpose
         self.background = background
@@ -136,7 +138,7 @@ class ImageDataset(_Images, torch.utils.data.Dataset):
         classes: 10
 
     Args:
-        root: Folder of class folders, or of split folders that contain them; or a table file.
+        root: Folder of class folders, or of split folders that contain them; or a table file; or a Hugging Face dataset.
         reader: Name, or an object whose items are (bytes or image, target).
         split: 'train', 'val', 'test' or a folder name; None reads the whole root.
         class_map: Name → index, or its file; None: from class folders.
@@ -154,7 +156,7 @@ class ImageDataset(_Images, torch.utils.data.Dataset):
     """
 
     def __init__(self,
-        root: StrPath,
+        root: Any,
         reader: Reader | str | None = None,
         split: str | None = 'train',
         class_map: ClassMap | None = None,
@@ -300,7 +302,7 @@ class ImageDataset(_Images, torch.utils.data.Dataset):
         is_whole = not getattr(self.reader, 'split', self.split)
         split = 'none, the whole root' if is_whole else printable(self.split)
         lines = [f'root: {printable(self.root)}', f'split: {split}', f'samples: {len(self):,}',
-                 f'classes: {len(self.class_to_idx) if self.is_labeled else "none, so every target is -1"}']
+                 f'classes: {len(self.classes) if self.is_labeled else "none, so every target is -1"}']
         if self.faults.on_error != 'raise':
             lines.append(f'on_error: {self.faults.on_error}')
         return '\n    '.join([f'{type(self).__name__}', *lines])
