@@ -15,7 +15,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from numbers import Integral, Number, Real
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -134,13 +134,23 @@ def _plain(cell: Any) -> Any:
     return [_plain(value) for value in cell] if isinstance(cell, (list, tuple)) else cell
 
 
-def _of_columns(columns: Mapping[str, Sequence]) -> Table:
-    "Make a table from lists."
+def _categories(column: Any) -> list | None:
+    "Return the categories of a column of pandas or polars if they have an order: an Enum has one, a Categorical none."
+    dtype = getattr(column, 'dtype', None)
+    has_order = getattr(dtype, 'ordered', False) or type(dtype).__name__ == 'Enum'
+    return list(dtype.categories) if has_order else None
+
+
+def _of_columns(columns: Mapping[str, Sequence], typed: Mapping[str, Any] | None = None) -> Table:
+    "Make a table from lists; `typed` are the same columns, with the types that they have in a data frame."
     lengths = {len(column) for column in columns.values()}
     if len(lengths) > 1:
         raise ValueError(f'columns differ in length: {listed(sorted(lengths))}')
     lists = list(columns.values())
-    return Table(list(columns), max(lengths, default=0), lambda number: list(map(_plain, lists[number])))
+    ordered = {k: found for k, column in enumerate((typed or columns).values())
+               if (found := _categories(column)) is not None}
+    return Table(list(columns), max(lengths, default=0), lambda number: list(map(_plain, lists[number])),
+                 ordered=ordered)
 
 
 def _of_pandas(frame: Any) -> Table:
@@ -149,16 +159,9 @@ def _of_pandas(frame: Any) -> Table:
         column = frame.iloc[:, number].astype(object)
         return list(map(_plain, column.where(column.notna(), None).tolist()))
 
-    ordered = {k: dtype.categories.tolist()
-               for k, dtype in enumerate(frame.dtypes) if getattr(dtype, 'ordered', False)}
+    ordered = {k: found for k in range(len(frame.columns))
+               if (found := _categories(frame.iloc[:, k])) is not None}
     return Table([str(name) for name in frame.columns], len(frame), values, ordered=ordered)
-
-
-def _of_polars(frame: Any) -> Table:
-    "Make a table from a polars data frame; an Enum has an order, a Categorical has none."
-    ordered = {k: dtype.categories.to_list()
-               for k, dtype in enumerate(frame.dtypes) if type(dtype).__name__ == 'Enum'}
-    return replace(_of_columns(frame.to_dict(as_series=False)), ordered=ordered)
 
 
 def _of_arrow(table: Any) -> Table:
@@ -237,7 +240,7 @@ def read_table(
         if library == 'pandas':
             return _of_pandas(table)
         if library == 'polars':
-            return _of_polars(table)
+            return _of_columns(table.to_dict(as_series=False), table.to_dict())
         return _of_arrow(optional('pyarrow', _PARQUET).table(table))
     path = os.fspath(expand_home(table))
     suffix = os.path.splitext(path)[1].lower()
@@ -630,10 +633,14 @@ class _Targets(NamedTuple):
 
 
 def _no_blanks(value: Any) -> Any:
-    "Return a label without empty strings: None, or a list without them."
+    "Return a label, or None for an empty string or NaN; a list is returned without these."
     if isinstance(value, list):
-        return [label for label in value if not isinstance(label, str) or label.strip()]
-    return None if isinstance(value, str) and not value.strip() else value
+        return [label for label in value if not _is_blank(label)]
+    return None if _is_blank(value) else value
+
+
+def _is_blank(label: Any) -> bool:
+    return isinstance(label, str) and not label.strip() or isinstance(label, float) and math.isnan(label)
 
 
 def _read_labels(columns: _Columns, key: str, separator: str | None) -> tuple[list, list[str] | None]:
