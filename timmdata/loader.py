@@ -24,7 +24,7 @@ from .core.cores import available_cores
 from .core.rng import seed_all
 from .datasets.augmix import AugMixDataset, without_splits
 from .datasets.cache import CacheSettings, cached_dataset
-from .datasets.relabel import classes_of
+from .datasets.relabel import classes_of, targets_of
 from .datasets.wrappers import base_datasets
 from .formats import CustomFormat, ImageFormat, PatchFormat, ViewsFormat
 from .loaders.base import Loader
@@ -304,6 +304,7 @@ def make_loader(
         check_class_map(classes_of(given.dataset), given.class_to_idx)
     is_stream = isinstance(given.dataset, IterableDataset)
     _check_together(given, is_stream)
+    given = _size_mixing(given)
     adopts_seed = given.seed is None   # without a given seed, a saved state may set it
     given = _fill_defaults(given, is_stream)
 
@@ -440,6 +441,45 @@ def _read_timm_forms(given: Arguments) -> Arguments:
     if has_own_images and not given.use_prefetcher:
         return given   # workers mix while they collate
     return given.replace(collate_fn=None, mixup=given.collate_fn)
+
+
+def _num_classes(dataset: Any) -> int | None:
+    "Return the number of classes of a dataset; None if it is not known, or if a target transform may change it."
+    if any(getattr(base, 'target_transform', None) is not None for base in base_datasets(dataset)):
+        return None
+    try:
+        return max(classes_of(dataset).values(), default=-1) + 1
+    except (TypeError, ValueError):   # without class names, or with different ones in its parts
+        return None
+
+
+def _largest_target(dataset: Any) -> int:
+    "Return the largest class index in a dataset, as far as it is known without reading samples."
+    try:
+        targets = targets_of(dataset)
+    except (TypeError, ValueError):
+        return -1
+    return int(targets.max(initial=-1)) if targets.ndim == 1 else -1
+
+
+def _size_mixing(given: Arguments) -> Arguments:
+    "Give the mixing the number of classes of the dataset, or check the number that it has."
+    for name in ('mixup', 'collate_fn'):
+        mixing = getattr(given, name)
+        if not isinstance(mixing, MixingSwitch):
+            continue
+        kind, known = type(mixing).__name__, _num_classes(given.dataset)
+        if mixing.num_classes is None:
+            if not known:
+                raise ValueError(
+                    f'{kind} needs the number of classes, and the dataset does not tell it: pass num_classes, '
+                    f'as in {kind}(num_classes=10)')
+            given = given.replace(**{name: mixing.for_classes(known)})
+        elif known and mixing.num_classes < known and mixing.num_classes <= (largest := _largest_target(given.dataset)):
+            raise ValueError(
+                f'{kind} has num_classes={mixing.num_classes}, but the dataset has class index {largest}: '
+                f'pass num_classes={known}, or omit it')
+    return given
 
 # %% ../nbs/20_loader.ipynb #cdb81b7c
 def _fill_defaults(given: Arguments, is_stream: bool) -> Arguments:

@@ -21,7 +21,7 @@ from ..core.checks import check_choice
 from ..core.faults import listed, printable
 from ..core.sample import with_fields
 from ..readers.class_map import ClassMap, build_class_map, check_class_map, describe_twins, load_class_map
-from .image_dataset import ImageDataset
+from .image_dataset import ImageDataset, list_classes
 from ..readers.base import ReaderFiles
 from ..readers.sample_table import LabelLists
 
@@ -230,6 +230,11 @@ class RelabeledDataset(Dataset):
         class_to_idx: Mapping[str, int],
     ):
         self.dataset, self.rows, self.targets, self.class_to_idx = dataset, rows, targets, dict(class_to_idx)
+
+    @property
+    def classes(self) -> list[str]:
+        "Return the class names by index, as many as a model needs outputs."
+        return list_classes(self.class_to_idx)
 
     def __len__(self) -> int:
         return len(self.rows)

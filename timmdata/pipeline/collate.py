@@ -161,7 +161,7 @@ class FastCollateMixup(Mixup):
         mode: One draw per 'batch', 'pair' or 'elem'; 'half': as 'elem', but returns half of the rows.
         correct_lam: Weight the labels by the share that the box actually leaves.
         label_smoothing: Label smoothing, 0..1.
-        num_classes: Number of classes, columns of the target.
+        num_classes: Number of columns of the target; None: in create_loader that of the dataset, else 1000, as in timm.
         multi_label: Dense targets of 0 and 1, smoothed toward 0.5.
         partner: 'reversed': the reversed batch, as in timm; 'random': a permutation.
     """

@@ -17,6 +17,7 @@ import numpy as np
 from ..core.faults import listed, printable
 from ..core.paths import StrPath, expand_home
 from .base import Reader, ReaderFiles
+from .class_map import describe_twins
 
 # %% ../../nbs/readers/92_exclude.ipynb #84b16794
 def read_names(
@@ -161,7 +162,8 @@ def exclude_samples(
         raise ValueError(
             f'exclude: {len(unknown):,} of {len(names):,} names match no sample: '
             f'{listed(map(repr, unknown), 5)}; '
-            f'names are relative to the root, such as {found[0]!r}; each split needs its own list')
+            f'names are relative to the root, such as {found[0]!r}; each split needs its own list'
+            f'{describe_twins(unknown, found)}')
     is_kept = np.fromiter((name not in names for name in found), bool, len(found))
     rows = np.flatnonzero(is_kept)
     if not len(rows):

@@ -19,7 +19,7 @@ from .huggingface import ReaderHfds, ReaderHfids
 from .pack import ReaderPack, ReaderShards, holds_shards, read_pack
 from .store import ask_once, check_url, is_url
 from .stream import StreamReader
-from .table import TABLE_TYPES, ReaderTable
+from .table import TABLE_TYPES, ReaderTable, not_a_table
 from .tar import ReaderImageTar
 from .webdataset import ReaderWds
 from ..timm_names import find
@@ -90,7 +90,7 @@ def _create_named(prefix: str, name: str, root: Any, split: str | None,
 @ask_once()
 def create_reader(
     name: str = '',
-    root: StrPath | None = None,
+    root: Any = None,
     split: str | None = 'train',
     table: Any = None,
     **kwargs,
@@ -104,11 +104,13 @@ def create_reader(
 
     Args:
         name: '' detects what is at the root; or 'folder', 'tar', 'hfds/…', 'hfids/…', 'tfds/…' or 'wds/…'.
-        root: A folder, a tar, or a file that lists samples.
+        root: A folder, a tar, a file that lists samples, or a dataset of Hugging Face's `datasets`.
         split: See `resolve_split` and `ReaderTable`.
         table: A file or data frame that lists samples, with paths relative to the root.
         **kwargs: Additional arguments for the reader.
     """
+    if type(root).__module__.partition('.')[0] == 'datasets':
+        return _create(ReaderHfds, kwargs, root, split=split)
     root = _local_or_url(root)
     check_type('root', root, StrPath | None, 'pass the folder as root, and a data frame as table=')
     kind, _, rest = name.partition('/')
@@ -127,6 +129,9 @@ def create_reader(
     if kind == 'tar' or kind == '' and holds_tars(root):
         is_sharded = kwargs.get('target_key') or kwargs.get('input_key') or holds_shards(root)
         return _create(ReaderShards if is_sharded else ReaderImageTar, kwargs, root, split)
+    if kind == '' and os.path.isfile(root):
+        raise NotADirectoryError(
+            f'{root} is a file: pass the folder that contains the class folders, or a table. {not_a_table(root)}')
     if kind in ('', 'folder'):
         return _create(ReaderImageFolder, kwargs, root, split)
     raise ValueError(

@@ -19,7 +19,7 @@ from ..core.faults import listed
 from ..core.paths import StrPath, expand_home
 from .base import Reader, choose_split, choose_splits, open_file
 from .stream import StreamReader
-from .target_fields import TargetFields, class_names
+from .target_fields import TargetFields, class_names, get_field, item_feature, split_keys
 from .class_map import ClassMap
 from ..core.checks import optional
 
@@ -56,6 +56,17 @@ def _trust(load: Callable, trust_remote_code: bool) -> dict[str, bool]:
         'trust_remote_code=True: this version of datasets never runs the code of a dataset; omit it')
 
 # %% ../../nbs/readers/70_huggingface.ipynb #7013d37a
+def _table_of(dataset: Any, split: str | None, name: str) -> Any:
+    "Return one split of a dataset that has several, and any other table unchanged; refuse streams."
+    hf = _datasets()
+    if isinstance(dataset, (hf.IterableDataset, hf.IterableDatasetDict)):
+        raise TypeError(
+            f'{name} is a stream: read it with IterableImageDataset(reader=ReaderHfids(stream)), for one split')
+    if isinstance(dataset, hf.DatasetDict):
+        return dataset[choose_split(list(dataset), split, name)]
+    return dataset
+
+
 def load_hf(
     name: str,
     root: StrPath | None = None,
@@ -78,10 +89,7 @@ def load_hf(
     hf, name = _datasets(), expand_home(name)   # it may be a folder
     if any(os.path.isfile(os.path.join(name, file))
            for file in ('state.json', 'dataset_dict.json')):
-        saved = hf.load_from_disk(name)
-        if isinstance(saved, hf.DatasetDict):
-            saved = saved[choose_split(list(saved), split, name)]
-        return saved
+        return _table_of(hf.load_from_disk(name), split, name)
     settings = {'cache_dir': root and os.fspath(expand_home(root)),
                 **_trust(hf.load_dataset, trust_remote_code)}
     with _without_download(name, download):
@@ -94,36 +102,69 @@ def load_hf(
 _FILES = 'string', 'large_string', 'binary', 'large_binary'
 
 
-def _bytes_of(image: Mapping[str, Any]) -> bytes:
-    "Return the file of an image."
-    if image.get('bytes'):
-        return image['bytes']
-    if not image.get('path'):
-        raise OSError('the image has neither bytes nor a path')
-    with open_file(image['path']) as file:
-        return file.read()
+class _ImageFile:
+    "The file of an image, as the package stores it; it is read later, so that an error belongs to its sample."
+
+    def __init__(self, image: Mapping[str, Any] | None):
+        self.image = image or {}
+
+    def read(self) -> bytes:
+        "Return the bytes of the image."
+        if self.image.get('bytes'):
+            return self.image['bytes']
+        if not self.image.get('path'):
+            raise OSError('there is no image: it is null, or has neither bytes nor a path')
+        with open_file(self.image['path']) as file:
+            return file.read()
+
+    def close(self):
+        "Close the file: nothing is open."
+
+    def path(self) -> str:
+        "Return the path of the image, if it has one."
+        return self.image.get('path') or ''
 
 
 def _undecoded(table: Any, key: str, name: str) -> Any:
     "Return the table with images as bytes."
     columns = list(table.features or table.column_names or ())
+    images = [f'input_key={column!r}' for column, feature in (table.features or {}).items()
+              if isinstance(feature, _datasets().Image)]
+    advice = f'pass {" or ".join(images) or "the image column as input_key="}'
     if columns and key not in columns:
-        raise ValueError(
-            f'{name} has no column {key!r}; available: {listed(columns)}. Pass the image '
-            'column as input_key=')
+        raise ValueError(f'{name} has no column {key!r}; available: {listed(columns)}: {advice}')
     feature = table.features[key] if table.features else {}
     can_be = (isinstance(feature, (_datasets().Image, Mapping))
               or getattr(feature, 'dtype', '') in _FILES)
     if not can_be:
-        raise ValueError(f'column {key!r} has no images: pass the image column as input_key=')
+        raise ValueError(f'column {key!r} has no images: {advice}')
     return table.cast_column(key, _datasets().Image(decode=False))
+
+# %% ../../nbs/readers/70_huggingface.ipynb #c70labelname
+def _label_names(features: Any, target_key: str | Sequence[str] | None, class_map: ClassMap | None) -> Sequence[str]:
+    "Return the names of the classes, in index order; say what to pass if there are no labels, or only strings."
+    if features is None or target_key is None:
+        return ()
+    try:
+        names = class_names(features, target_key)
+    except ValueError as error:
+        labels = [f'target_key={key!r}' for key in features if class_names(features, [key])]
+        raise ValueError(f'{error}: pass {" or ".join(labels) or "target_key="}') from None
+    keys = split_keys(target_key)
+    kind = getattr(item_feature(get_field(features, keys[0])), 'dtype', '')
+    if class_map is None and len(keys) == 1 and kind in ('string', 'large_string'):
+        raise ValueError(
+            f'the labels in {keys[0]!r} are strings: pass class_map=, name → index, the same for all splits, such as '
+            f'class_map=build_class_map(dataset.unique({keys[0]!r})); for text that is not a class, pass '
+            'target_key=None and additional_features=')
+    return names
 
 # %% ../../nbs/readers/70_huggingface.ipynb #386e4e1f
 class ReaderHfds(Reader):
     """Read a table of the `datasets` package; `reader[index]` is `(bytes, target)`, then the additional features.
 
     Args:
-        name: Name as in `load_hf`, or a `datasets.Dataset`.
+        name: Name as in `load_hf`, or a `datasets.Dataset`, or a `DatasetDict` of splits.
         root: See `load_hf`.
         split: A name, an equivalent name, or an expression such as 'train[:10%]'.
         class_map: Name or original index → index, or its file.
@@ -142,18 +183,18 @@ class ReaderHfds(Reader):
         split: str = 'train',
         class_map: ClassMap | None = None,
         input_key: str = 'image',
-        target_key: str = 'label',
+        target_key: str | Sequence[str] | None = 'label',
         target_format: str | None = None,
         additional_features: Sequence[str] | str | None = None,
         download: bool = False,
         trust_remote_code: bool = False,
     ):
-        table = (load_hf(name, root, split, download, trust_remote_code)
-                 if isinstance(name, str) else name)
         self.name = name if isinstance(name, str) else 'the table'
+        table = (load_hf(name, root, split, download, trust_remote_code)
+                 if isinstance(name, str) else _table_of(name, split, self.name))
         self.dataset = _undecoded(table, input_key, self.name)
-        self._fields = TargetFields(
-            target_key, class_names(table.features, target_key), class_map, target_format)
+        names = _label_names(table.features, target_key, class_map)
+        self._fields = TargetFields(target_key, names, class_map, target_format)
         self.input_key = input_key
         self.class_to_idx = self._fields.class_to_idx
         self._found = None
@@ -170,14 +211,14 @@ class ReaderHfds(Reader):
     def __getitem__(self, index: int) -> tuple:
         row = self.dataset[int(index)]
         extra = (row[key] for key in self.additional_features)
-        return _bytes_of(row[self.input_key]), self._fields(row), *extra
+        return _ImageFile(row[self.input_key]).read(), self._fields(row), *extra
 
     @property
     def targets(self) -> np.ndarray | None:
         "Return all class indexes, without reading images; None if the targets are not class indexes."
         if self._found is None:
-            targets = [self._fields(row)
-                       for row in self.dataset.remove_columns(self.input_key)]
+            rows = self.dataset.remove_columns(self.input_key) if self._fields.keys else [{}] * len(self)
+            targets = list(map(self._fields, rows))
             are_indexes = all(isinstance(target, int) for target in targets)
             self._found = np.array(targets) if are_indexes else ()
         return self._found if len(self._found) else None
@@ -194,7 +235,7 @@ class ReaderHfds(Reader):
             basename: Return only the last part of the path.
             absolute: Ignored: the images are in the table.
         """
-        path = self.dataset[int(index)][self.input_key].get('path') or f'{index}'
+        path = _ImageFile(self.dataset[int(index)][self.input_key]).path() or f'{index}'
         return os.path.basename(path) if basename else path
 
 # %% ../../nbs/readers/70_huggingface.ipynb #f5092c88
@@ -236,7 +277,7 @@ def open_hf_stream(
 
 # %% ../../nbs/readers/70_huggingface.ipynb #19e08ca8
 class ReaderHfids(StreamReader):
-    """Stream a dataset of the `datasets` package; yields `(bytes, target)`.
+    """Stream a dataset of the `datasets` package; yields `(bytes, target)`, or an open file in place of bytes.
 
     Args:
         name: Name as in `load_hf`, or a `datasets.IterableDataset`.
@@ -267,7 +308,7 @@ class ReaderHfids(StreamReader):
         seed: int = 42,
         class_map: ClassMap | None = None,
         input_key: str = 'image',
-        target_key: str = 'label',
+        target_key: str | Sequence[str] | None = 'label',
         target_format: str | None = None,
         shuffle_size: int = 4096,
         num_samples: int | None = None,
@@ -281,7 +322,7 @@ class ReaderHfids(StreamReader):
         self.input_key = input_key
         self._stream = _undecoded(stream, input_key, self.name)
         self.shuffle_size = shuffle_size
-        names = () if stream.features is None else class_names(stream.features, target_key)
+        names = _label_names(stream.features, target_key, class_map)
         self._fields = TargetFields(target_key, names, class_map, target_format)
         self.class_to_idx = self._fields.class_to_idx
 
@@ -289,7 +330,7 @@ class ReaderHfids(StreamReader):
         shard_index: int,
         num_shards: int,
         seed: int,
-    ) -> Iterator[tuple[bytes, Any]]:
+    ) -> Iterator[tuple[Any, Any]]:
         """Iterate once over a share of the samples.
 
         Args:
@@ -313,7 +354,8 @@ class ReaderHfids(StreamReader):
                 f'({self.num_workers}), and each needs one: '
                 'use fewer workers, download=True, or hfds/ instead of hfids/')
         for row in stream:
-            yield _bytes_of(row[self.input_key]), self._fields(row)
+            image = row[self.input_key] or {}
+            yield image.get('bytes') or _ImageFile(image), self._fields(row)
 
     def filenames(self,
         basename: bool = False,
@@ -325,6 +367,5 @@ class ReaderHfids(StreamReader):
             basename: Return only the last part of each path.
             absolute: Ignored: a stream has no folder.
         """
-        paths = [row[self.input_key].get('path') or str(k) for k, row in enumerate(self._stream)]
+        paths = [_ImageFile(row[self.input_key]).path() or str(k) for k, row in enumerate(self._stream)]
         return list(map(os.path.basename, paths)) if basename else paths
-

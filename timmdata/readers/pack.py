@@ -29,8 +29,9 @@ from .sample_table import MAX_CLASSES, LabelLists, SampleTable
 from .requests import copied_object, keep_objects
 from .store import absolute_path, is_url
 from .tar import Archives, list_archives, list_tar, open_archives, sample_key
-from .target_fields import TargetFields
+from .target_fields import TargetFields, is_multihot
 from .webdataset import check_info, hidden_samples, image_key, target_of
+
 
 # %% ../../nbs/readers/65_pack.ipynb #65a00006
 ROW = np.dtype([('shard', '<u4'), ('size', '<u4'), ('offset', '<u8'),
@@ -481,6 +482,8 @@ def _as_targets(targets: list, fields: TargetFields) -> np.ndarray | LabelLists:
         return np.array(targets, np.float64 if has_floats else np.int64)
     if fields.is_dense:
         return np.array(targets, np.float32)
+    if fields.target_format is None and not (fields.is_mapped or fields.has_flags) and is_multihot(targets):
+        raise ValueError("the labels have a 0 or 1 for each class: pass target_format='multihot'")
     indexes = [idx for labels in targets for idx in labels]
     last = max([*fields.class_to_idx.values(), *indexes], default=-1)
     return LabelLists.from_lists(targets, last + 1)

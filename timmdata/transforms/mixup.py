@@ -7,6 +7,7 @@ __all__ = ['rand_bbox', 'rand_bbox_minmax', 'cutmix_bbox_and_lam', 'check_target
            'MixParams', 'check_mixing', 'MixingSwitch', 'Mixup']
 
 # %% ../../nbs/transforms/60_mixup.ipynb #674822e3
+import copy
 import math
 import random
 from collections.abc import Sequence
@@ -319,20 +320,22 @@ def _mix_each(x: torch.Tensor, params: MixParams, overwrite: bool) -> torch.Tens
     return _blend(own, other, lam, overwrite)
 
 # %% ../../nbs/transforms/60_mixup.ipynb #a16e7e5c
+_TIMM_CLASSES = 1000   # timm 1.0.31, timm/data/mixup.py
+
+
 def check_mixing(
     mixing: Any,
 ):
     """Raise an error for invalid settings.
 
     Args:
-        mixing: Object with the probabilities, alphas, num_classes and multi_label of `Mixup`.
+        mixing: Object with the probabilities, alphas and multi_label of `Mixup`.
     """
     for name in ('prob', 'switch_prob', 'label_smoothing'):
         check_number(name, getattr(mixing, name), 0, 1, 'a number in 0..1')
     for name in ('mixup_alpha', 'cutmix_alpha'):
         check_number(name, getattr(mixing, name), 0, 1e30, 'a number >= 0')
     check_switches(multi_label=mixing.multi_label)
-    check_number('num_classes', mixing.num_classes, 1, 2**31, 'an integer >= 1', whole=True)
 
 # %% ../../nbs/transforms/60_mixup.ipynb #2425113a
 class MixingSwitch:
@@ -341,9 +344,22 @@ class MixingSwitch:
     mixup_alpha: float   # Alpha of blending, as in `Mixup`.
     cutmix_alpha: float   # Alpha of pasting.
     switch_prob: float   # Probability of pasting if both are on.
+    num_classes: int | None   # Number of columns of the target; None: not known yet.
 
     def __init__(self):
         self._enabled = torch.ones((), dtype=torch.bool).share_memory_()
+
+    def for_classes(self,
+        num_classes: int,
+    ) -> 'MixingSwitch':
+        """Return a copy for a number of classes; it shares the switch with the original.
+
+        Args:
+            num_classes: Number of classes, which is the number of columns of the target.
+        """
+        other = copy.copy(self)
+        other.num_classes = num_classes
+        return other
 
     @property
     def mixup_enabled(self) -> bool:
@@ -381,7 +397,7 @@ def _check_batch(
                         'images must be (N, C, H, W), uint8 or floating')
     if not isinstance(target, torch.Tensor):
         raise TypeError(f'targets have type {type(target).__name__}: pass a tensor of class '
-                        f'indexes, or of dense rows with {mixing.num_classes} values')
+                        f'indexes, or of dense rows with {mixing.num_classes or _TIMM_CLASSES} values')
     if len(target) != len(x):
         raise ValueError(f'images have length {len(x)}, targets {len(target)}: '
                          'pass one target per image')
@@ -410,7 +426,7 @@ class Mixup(MixingSwitch):
         mode: One draw per 'batch', 'pair' or 'elem'; 'half' is like 'elem', but returns half of the rows.
         correct_lam: Weight the targets by the share that the box leaves after the border cuts it.
         label_smoothing: Label smoothing, 0..1.
-        num_classes: Number of classes, which is the number of columns of the target.
+        num_classes: Number of columns of the target; None: in create_loader that of the dataset, else 1000, as in timm.
         multi_label: Whether targets are dense with values 0 and 1; they are smoothed toward 0.5.
         partner: Partners: 'reversed' (the reversed batch, as in timm) or 'random' (a permutation).
     """
@@ -423,7 +439,7 @@ class Mixup(MixingSwitch):
     mode: str = 'batch'
     correct_lam: bool = True
     label_smoothing: float = 0.1
-    num_classes: int = 1000
+    num_classes: int | None = None
     multi_label: bool = False
     partner: str = 'reversed'
 
@@ -438,6 +454,8 @@ class Mixup(MixingSwitch):
         check_choice('mode', self.mode, ('batch', 'pair', 'elem', 'half'))
         check_choice('partner', self.partner, ('reversed', 'random'))
         check_mixing(self)
+        if self.num_classes is not None:
+            check_whole('num_classes', self.num_classes, 1)
         check_switches(correct_lam=self.correct_lam)
         minmax = self.cutmix_minmax
         if minmax is not None and not (len(minmax) == 2 and 0 <= minmax[0] <= minmax[1] <= 1):
@@ -506,8 +524,8 @@ class Mixup(MixingSwitch):
         _check_batch(self, x, target, params)
         lam = params.lam
         partner = params.partner
-        mixed_target = mixup_target(
-            target, self.num_classes, lam, self.label_smoothing, self.multi_label, partner)
+        num_classes = self.num_classes or _TIMM_CLASSES
+        mixed_target = mixup_target(target, num_classes, lam, self.label_smoothing, self.multi_label, partner)
         are_alike = len(set(zip(params.kind, lam, params.box))) == 1
         if set(params.kind) == {'none'}:
             mixed = x if len(lam) == len(x) else x[:len(lam)]

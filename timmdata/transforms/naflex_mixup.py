@@ -105,6 +105,7 @@ class NaFlexMixup(MixingSwitch):
 
     def __post_init__(self):
         check_mixing(self)
+        check_whole('num_classes', self.num_classes, 1)
         if self.mixup_alpha == self.cutmix_alpha == 0:
             raise ValueError('nothing to mix: pass mixup_alpha or cutmix_alpha above 0')
         check_whole('local_shuffle', self.local_shuffle, 0)
