@@ -228,10 +228,11 @@ class BufferSettings:
             raise ValueError('pass only one of capacity= and batches=')
         if self.directory is None:
             return
-        object.__setattr__(self, 'directory', expand_home(self.directory))   # allowed only during initialization
-        if not isinstance(self.directory, (str, os.PathLike)) or not os.fspath(self.directory):
+        directory = expand_home(self.directory)
+        if not isinstance(directory, (str, os.PathLike)) or not os.fspath(directory):
             raise ValueError(
-                f'directory={self.directory!r}: must be the path of a directory, or None')
+                f'directory={directory!r}: must be the path of a directory, or None')
+        object.__setattr__(self, 'directory', Path(directory).absolute())   # allowed only during initialization
 
 # %% ../../nbs/buffer/50_buffer.ipynb #5fe22384
 def default_directory() -> Path:

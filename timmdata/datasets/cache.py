@@ -74,7 +74,7 @@ class CacheSettings:
     @property
     def folder(self) -> Path:
         "Return the folder of all caches of this user; in memory, where caches are removed, nothing else uses it."
-        directory = self.directory if self.directory is None else Path(expand_home(self.directory))
+        directory = self.directory if self.directory is None else Path(expand_home(self.directory)).absolute()
         if self.where == 'disk':
             return directory or cache_dir()/'decoded'
         if not hasattr(os, 'getuid') or directory is None and not os.path.isdir('/dev/shm'):

@@ -46,7 +46,7 @@ class ShardCache:
         folder: StrPath,
         limit: float | str | None = None,
     ):
-        self.folder = Path(expand_home(folder))
+        self.folder = Path(expand_home(folder)).absolute()
         self.limit = float('inf') if limit is None else parse_size(limit, 'cache_limit')
         try:
             self.folder.mkdir(0o700, parents=True, exist_ok=True)
