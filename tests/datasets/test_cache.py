@@ -246,10 +246,10 @@ def test_bad_files_and_bad_settings(samples, val, tmp_path):
     assert len(skipping.dataset) == len(list(root.glob('*/*.jpg'))) - 1
     def refused(message, dataset=val, kind=ValueError, **settings):
         with pytest.raises(kind, match=message): create_loader(dataset, 32, 4, **settings)
-    refused('only 0.02 GB are allowed', cache={**cache, 'limit': '20MB'})
-    refused('one of device, memory, disk', cache='ram')
+    refused('only 20 MB are allowed', cache={**cache, 'limit': '20MB'})
+    refused("must be 'device', 'memory', 'disk' or a dict", cache='ram')
     refused('cloud', cache={'where': 'cloud'})
-    refused('unexpected', cache={'wher': 'disk'}, kind=TypeError)
+    refused("no argument 'wher': did you mean where", cache={'wher': 'disk'}, kind=TypeError)
     refused('cache and scaled_decode cannot be used together', cache='memory', scaled_decode=True, is_training=True)
     refused('dataset has type Subset', torch.utils.data.Subset(val, [0, 1]), TypeError, cache=cache)
     refused('cannot detect whether the data of list', ImageDataset('', [(b'', 0)]), cache=cache)
@@ -301,3 +301,12 @@ def test_it_may_be_smaller(val, tmp_path):
     assert small[3][0].tobytes() == image.resize(size, Image.Resampling.BICUBIC).tobytes()
     file = io.BytesIO(bytes(small.reader[3][0]))
     assert Image.open(file).format == 'PPM' and small.filenames() == val.filenames()
+
+
+@pytest.mark.parametrize('given, message', [
+    (100, "cache=100: must be 'device', 'memory', 'disk' or a dict .*a limit is in bytes"), ('20GB', "cache='20GB': .*limit='20GB'"),
+    (True, "cache=True: must be 'device'"), (dict(limit=100), "but only 100 bytes are allowed: .* such as '20GB'"),
+    (dict(size=100), "CacheSettings has no argument 'size': allowed: where, limit")])
+def test_a_limit_is_bytes_and_an_error_says_how_to_give_it(val, given, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        create_loader(val, 32, 8, device='cpu', num_workers=0, cache=given)

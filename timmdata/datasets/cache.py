@@ -21,7 +21,7 @@ from typing import Any
 import PIL
 from filelock import FileLock
 
-from ..core.checks import check_choice, parse_size
+from ..core.checks import check_choice, checks_names, parse_size
 from ..core.demo_data import cache_dir
 from ..core.jpeg import resolve_backend
 from ..core.memory_pool import end_with
@@ -33,6 +33,7 @@ from .wrappers import content_key
 
 
 # %% ../../nbs/datasets/75_cache.ipynb #75a00007
+@checks_names
 @dataclass(frozen=True, kw_only=True)
 class CacheSettings:
     """Settings of a cache, checked when created.
@@ -68,8 +69,11 @@ class CacheSettings:
         """
         if isinstance(cache, Mapping):
             return cls(**cache)
-        check_choice('cache', cache, ('device', 'memory', 'disk'))
-        return cls(where=cache)
+        if cache in ('memory', 'disk'):
+            return cls(where=cache)
+        raise ValueError(
+            f"cache={cache!r}: must be 'device', 'memory', 'disk' or a dict of settings, such as "
+            "dict(where='memory', limit='20GB'), where a limit is in bytes")
 
     @property
     def folder(self) -> Path:
