@@ -94,7 +94,7 @@ class ImageFormat:
         if self.given.input_size is not None:
             return self.given.input_size
         raise ValueError(
-            'create_loader needs input_size: pass the edge of the images in pixels, such as 224, or views=')
+            'create_loader needs input_size: pass the edge of the images in pixels, such as 224, or views= or naflex=')
 
     def _make_settings(self):
         "Make the settings of the work that a worker does."
@@ -248,13 +248,7 @@ class PatchFormat(ImageFormat):
         self.buckets = self.naflex.buckets(given.batch_size, given.is_training)
 
     def _input_size(self) -> Any:
-        size = self.given.input_size
-        if size is None:
-            return 224   # a policy's shifts are fractions of this, as in timm
-        if image_size(size) != (224, 224):
-            warn_caller(f'input_size={size}: naflex ignores it; set the size of the images with '
-                        'NaFlex(max_seq_len=…, train_seq_lens=…)')
-        return size
+        return 224   # a policy's shifts are fractions of this, as in timm
 
     def _check_mixup(self):
         mixup = self.given.mixup

@@ -229,7 +229,7 @@ def create_loader(
         auto_augment: Policy such as 'rand-m9-mstd0.5'; it replaces color_jitter, except for '3a'.
         num_aug_splits: Views per sample: all clean crops of a batch first, then their augmented versions.
         views: A `View` for each crop of an image, instead of input_size (not in timm).
-        naflex: Make batches of patch sequences instead of fixed-size images; see `NaFlex` (not in timm).
+        naflex: A `NaFlex` for batches of patch sequences, instead of input_size (not in timm).
 
     Erasing and mixing, in training:
         re_prob: Probability of random erasing, 0..1.
@@ -384,6 +384,8 @@ REFUSED: list[Refusal] = [   # See `refuse_together`.
     ('views', 'the loader creates and augments the views',
      'transform, collate_fn, no_aug, num_aug_splits, num_aug_repeats, input_size_choices, re_split'),
     ('views', 'all views of an image share one target, which mixing would change', 'mixup'),
+    ('naflex', 'set the size of the images with NaFlex(max_seq_len=…, train_seq_lens=…), and the number of channels '
+     'with one value of mean and std for each', 'input_size'),
     ('naflex', 'images keep their shapes until they are cut into patches',
      'transform, collate_fn, views, num_aug_splits, input_size_choices, buffer, pad_last, '
      "balanced_batches, train_crop_mode, rc_padding, padding_mode, cache='device'"),

@@ -16,6 +16,7 @@ from .core.arguments import Arguments
 from .core.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from .loader import create_loader
 from .loaders.base import Loader
+from .loaders.prefetch import adapt_statistics
 from .pipeline.naflex import NaFlex
 from .timm_names import names_of
 from .transforms.naflex_mixup import NaFlexMixup
@@ -173,8 +174,9 @@ def _make_loader(given: Arguments) -> Loader:
     given = given.without('crop_pct', 'crop_mode', 'crop_border_pixels', 'train_crop_mode')
     # None in timm
     probs = {name: getattr(given, name) or 0. for name in ('grayscale_prob', 'gaussian_blur_prob')}
+    mean, std = adapt_statistics(given.mean, given.std, given.channels)
     ours = dict(
-        input_size=(given.channels, 224, 224), naflex=given.make(NaFlex), mixup=given.mixup_fn,
+        mean=mean, std=std, naflex=given.make(NaFlex), mixup=given.mixup_fn,
         num_aug_splits=0, pin_memory=given.pin_memory and torch.cuda.is_available(), **probs)
     loader = given.make(create_loader, **ours, **given.settings)
     if given.epoch:

@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import pickle
 import random
+import re
 import signal
 import time
 import warnings
@@ -341,3 +342,19 @@ def test_signals_reach_nobody_twice(tmp_path):
     code, _, errors = run.end()
     assert code != 0 and 'KeyboardInterrupt' in errors and len(inside) == 1
     wait_until(lambda: not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in inside), 'it is left')
+
+
+@pytest.mark.parametrize('given, understood', [
+    (100, 'capacity=100: 100 bytes cannot hold 4 batches'), ('4KB', "capacity='4KB': 4 KB cannot hold 4 batches"),
+    (True, 'capacity=True: must be a number of bytes'), ('100 batches', "capacity='100 batches': must be a number of bytes"),
+    ('kept/here', "capacity='kept/here': must be a number of bytes")])
+def test_a_capacity_is_bytes_and_an_error_says_how_to_give_batches(given, understood):
+    "At once, before any file is read."
+    for buffer in (given, dict(capacity=given)):
+        with pytest.raises(ValueError, match=f"{re.escape(understood)}.* a string such as '30GB'.* pass buffer=dict\\(batches=256\\)"):
+            create_loader(Coded(64), 8, 8, device='cpu', num_workers=0, buffer=buffer)
+
+
+def test_a_capacity_for_too_few_batches_says_how_large_they_are():
+    with create_loader(Coded(64), 64, 8, device='cpu', num_workers=1, buffer=200_000) as loader:
+        with pytest.raises(BatchBufferError, match=r'room for 1 of 4 required batches \(\d\d+\.?\d? KB each\): .*batches=256'): next(iter(loader))

@@ -1,15 +1,25 @@
 "Arguments as one object, beside Python's own calls and signatures."
 import inspect
+import linecache
+import os
+import sysconfig
+import tarfile
 import warnings
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch.utils.data import DataLoader, Dataset
+from tqdm import tqdm
 
+from timmdata import IterableImageDataset, NaFlex, create_dataset, create_reader
 from timmdata.core.arguments import Arguments, warn_caller
 from timmdata.datasets.image_dataset import ImageDataset
 from timmdata.formats import ImageFormat
+from timmdata.inspection import inspect as inspect_images
 from timmdata.loader import NO_EFFECT, REFUSED, create_loader
 from timmdata.loaders.batch_loader import BatchSettings
 from timmdata.pipeline.batch_transform import BatchTransformSettings
@@ -84,3 +94,99 @@ def test_a_reader_warns_at_the_users_line_with_the_category(tmp_path):
         ImageDataset(tmp_path)   # through decorators and several packages
         warn_caller('of a category', RuntimeWarning)
     assert [(one.filename, one.category) for one in heard] == [(__file__, UserWarning), (__file__, RuntimeWarning)]
+
+
+# ---- a warning shows the line of the user's program, whatever lies between
+
+@pytest.fixture(scope='module')
+def warned_about(tmp_path_factory):
+    "A folder with a file that is left out, and others of which timmdata warns."
+    root = tmp_path_factory.mktemp('warned')
+    for name in ('cat/a.png', 'cat/b.heic', 'flat/c.png'):
+        (root/name).parent.mkdir(exist_ok=True)
+        Image.new('RGB', (8, 8)).save(root/name, 'PNG')
+    (root/'table.csv').write_text('path,label\ncat/a.png,cat\ncat/gone.png,cat\n')
+    with tarfile.open(root/'a.tar', 'w') as tar: tar.add(root/'cat/a.png', 'cat/a.png')
+    (root/'a.tar').write_bytes((root/'a.tar').read_bytes() * 2)   # cat a.tar a.tar
+    return root
+
+
+LIST = [(torch.zeros(3, 8, 8, dtype=torch.uint8), 0)] * 4
+SMALL = dict(input_size=8, batch_size=4, device='cpu', num_workers=0)
+# a function of an installed package, such as Lightning's trainer
+INSTALLED = dict(__name__='lightning.trainer', __file__=os.path.join(sysconfig.get_path('purelib'), 'lightning', 'trainer.py'))
+exec(compile('def call(function, *args): return function(*args)', INSTALLED['__file__'], 'exec'), INSTALLED)
+# each on a line of its own, which the warning must name
+WARNED = {
+    'folder': lambda root: ImageDataset(root/'cat'),
+    'folder, by create_dataset': lambda root: create_dataset('', root/'cat', 'train'),
+    'folder, by partial': lambda root: partial(ImageDataset, split=None)(root/'cat'),
+    'folder, by timm_name': lambda root: create_reader('folder', root/'cat', 'train'),
+    'table': lambda root: ImageDataset(root/'table.csv', on_problem='drop'),
+    'tar, whose archives are listed in threads': lambda root: ImageDataset(root/'a.tar'),
+    'no classes': lambda root: create_loader(ImageDataset(root/'flat'), **SMALL),
+    'no effect': lambda root: create_loader(LIST, re_prob=0.5, **SMALL),
+    'swapped': lambda root: create_loader(LIST, 4, 224, num_workers=0),
+    'one channel': lambda root: create_loader(LIST, (1, 8, 8), 4, num_workers=0),
+    'pin_memory': lambda root: create_loader(LIST, pin_memory=True, use_prefetcher=False, input_size=8, batch_size=4, num_workers=0),
+    'naflex': lambda root: create_loader(LIST, batch_size=4, naflex=NaFlex(), re_prob=0.5, num_workers=0),
+    'stream': lambda root: list(create_loader(IterableImageDataset(reader=[]), **SMALL)),
+    'inspect': lambda root: inspect_images(root/'flat', root/'report', progress=False),
+    'in a comprehension': lambda root: [create_loader(LIST, re_prob=0.5, **SMALL) for _ in range(1)],
+    'in a progress bar': lambda root: list(tqdm(create_loader(IterableImageDataset(reader=[]), **SMALL), disable=True)),
+    'in a thread pool': lambda root: list(ThreadPoolExecutor(1).map(lambda name: ImageDataset(root/name), ['cat'])),
+    'in a pool that only calls it': lambda root: ThreadPoolExecutor(1).submit(ImageDataset, root/'cat').result()}
+
+
+def named_line(call) -> str:
+    "The line that warnings name, all the same one."
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter('always')
+        call()
+    (path, number), = {(one.filename, one.lineno) for one in heard}
+    assert path == __file__
+    return linecache.getline(path, number).strip()
+
+
+@pytest.mark.parametrize('kind', WARNED)
+def test_each_warning_names_the_users_line(warned_about, monkeypatch, kind):
+    def missing(): raise ImportError('imagehash')
+    monkeypatch.setattr('timmdata.inspection.inspection.perceptual_hash', missing)
+    assert named_line(lambda: WARNED[kind](warned_about)).startswith(f'{kind!r}: ')
+
+
+def test_frames_of_installed_packages_are_passed_over(warned_about):
+    def make(): INSTALLED['call'](ImageDataset, warned_about/'cat')
+    assert named_line(make).startswith('def make()')
+    def train(): next(iter(DataLoader(Skipping())))   # torch is one, too
+    assert named_line(train).startswith('def train()')
+
+
+class Skipping(Dataset):
+    "As datasets of this package, which skip what cannot be read."
+    def __len__(self): return 1
+    exec(compile("def __getitem__(self, index):\n warn('of a sample')\n return 0", 'dataset.py', 'exec'),
+         dict(warn=warn_caller, __name__='timmdata.datasets.skipping'), locals())
+
+
+def test_a_with_block_and_threads_of_workers_name_the_users_line(tmp_path):
+    class Thin:   # one of a thread
+        def __len__(self): return 4
+        def __getitem__(self, index): return Image.new('RGB', (8, 8)), index
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter('always')
+        with create_loader(Thin(), re_prob=0.5, **SMALL) as loader:   # the first
+            pool = ThreadPoolExecutor(1)
+            waiting = pool.submit(warn_caller, 'in a thread that has no line of the program', RuntimeWarning)
+            waiting.result(), list(loader)   # the second
+    assert [(one.filename, one.category) for one in heard] == [(__file__, UserWarning), (__file__, RuntimeWarning)]
+    assert linecache.getline(__file__, heard[0].lineno).rstrip().endswith('# the first')
+
+
+def test_a_warning_is_shown_once_for_a_line_as_pythons_own(recwarn):
+    warnings.simplefilter('default')
+    for _ in range(3): warn_caller('again and again')
+    warn_caller('again and again')
+    assert len(recwarn) == 2
+    warnings.filterwarnings('error', module=__name__.replace('.', r'\.'))
+    with pytest.raises(UserWarning, match='an error by now'): warn_caller('an error by now')

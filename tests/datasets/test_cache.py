@@ -249,10 +249,10 @@ def test_bad_files_and_bad_settings(samples, val, tmp_path):
     with pytest.warns(RuntimeWarning, match='skipped'): assert sum(len(targets) for _, targets in skipping) == len(skipping.dataset) - 1
     def refused(message, dataset=val, kind=ValueError, **settings):
         with pytest.raises(kind, match=message): create_loader(dataset, 32, 4, **settings)
-    refused('only 0.02 GB are allowed', cache={**cache, 'limit': '20MB'})
-    refused('one of device, memory, disk', cache='ram')
+    refused('only 20 MB are allowed', cache={**cache, 'limit': '20MB'})
+    refused("must be 'device', 'memory', 'disk' or a dict", cache='ram')
     refused('cloud', cache={'where': 'cloud'})
-    refused('unexpected', cache={'wher': 'disk'}, kind=TypeError)
+    refused("no argument 'wher': did you mean where", cache={'wher': 'disk'}, kind=TypeError)
     refused('cache and scaled_decode cannot be used together', cache='memory', scaled_decode=True, is_training=True)
     refused('dataset has type Subset', torch.utils.data.Subset(val, [0, 1]), TypeError, cache=cache)
     refused('cannot detect whether the data of list', ImageDataset('', [(b'', 0)]), cache=cache)
@@ -417,3 +417,12 @@ def test_a_file_that_is_gone_is_an_error_of_its_sample(damaged, tmp_path):
         cached_dataset(dataset, settings, num_workers=0)
     cached = cached_dataset(skipping, settings, num_workers=0)
     with pytest.warns(RuntimeWarning, match='FileNotFoundError'): assert cached[0] is None and cached[1] is not None
+
+
+@pytest.mark.parametrize('given, message', [
+    (100, "cache=100: must be 'device', 'memory', 'disk' or a dict .*a limit is in bytes"), ('20GB', "cache='20GB': .*limit='20GB'"),
+    (True, "cache=True: must be 'device'"), (dict(limit=100), "but only 100 bytes are allowed: .* such as '20GB'"),
+    (dict(size=100), "CacheSettings has no argument 'size': allowed: where, limit")])
+def test_a_limit_is_bytes_and_an_error_says_how_to_give_it(val, given, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        create_loader(val, 32, 8, device='cpu', num_workers=0, cache=given)

@@ -264,7 +264,7 @@ WRONG = [   # settings of create_loader, and what the error says
     (dict(samples_per_epoch=0), 'samples_per_epoch'), (dict(input_size_choices=[]), 'input_size_choices'), (dict(device='moon'), 'device'),
     (dict(auto_augment='best'), 'best'), (dict(worker_seeding='none'), 'worker_seeding'), (dict(color_jitter_mode='x'), 'mode'),
     (dict(distributed=True), 'init_process_group'), (dict(interpolation='cubic'), 'interpolation'), (dict(backend='x'), 'backend'),
-    (dict(naflex=NaFlex(mode='packed', row_len=8)), ''), (dict(mixup=Mixup(num_classes=2), batch_size=0), '')]
+    (dict(naflex=NaFlex(mode='packed', row_len=8), input_size=None), 'row_len'), (dict(mixup=Mixup(num_classes=2), batch_size=0), '')]
 
 
 @pytest.mark.parametrize('wrong, message', WRONG, ids=lambda value: str(value)[:30])

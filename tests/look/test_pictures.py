@@ -1,13 +1,21 @@
 "Pictures of loaders of every kind."
+import io
+import itertools
 import random
+import warnings
 
+import matplotlib
 import numpy as np
 import pytest
 import torch
 from grids import few
+from matplotlib import font_manager
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from PIL import Image
 
-from timmdata import ImageDataset, create_loader, show_batch, show_images, show_replay
+from timmdata import ImageDataset, create_loader, preview, show_batch, show_images, show_replay
+from timmdata.look.pictures import show_image
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -47,3 +55,73 @@ def test_no_title_is_cut_off_or_lies_on_a_picture(seed):
     for axes in sheet.axes:
         title = axes.title.get_window_extent(canvas.renderer)
         assert title.y1 <= sheet.bbox.y1 and not any(title.overlaps(picture) for picture in pictures)
+
+
+# ---- names in any script; matplotlib itself warns of each character that it draws as a box
+
+SCRIPTS = ['猫', '犬と散歩する人', '고양이와 강아지', 'قطة', 'แมว', 'кошка', 'बिल्ली', '🐱 cat', '𓃠', 'É\u0301le\u0300ve', '我的\u3000猫', '$猫_{1}$', 'a\x1b猫\n']
+
+
+def drawn_titles(sheet) -> list[str]:
+    with warnings.catch_warnings():
+        warnings.simplefilter('error')
+        sheet.savefig(io.BytesIO())
+    return [axes.get_title() for axes in sheet.axes]
+
+
+@pytest.fixture
+def own_fonts(monkeypatch):
+    "Only the fonts that come with matplotlib, on every machine."
+    own = [entry for entry in font_manager.fontManager.ttflist if 'mpl-data' in entry.fname]
+    monkeypatch.setattr(font_manager.fontManager, 'ttflist', own)
+    return own
+
+
+def test_a_name_in_any_script_is_drawn_without_boxes(tmp_path):
+    "With the fonts of this machine, whatever they are."
+    for name in SCRIPTS[:6]:
+        (tmp_path/name).mkdir()
+        Image.new('RGB', (16, 16)).save(tmp_path/name/'a.png')
+    dataset = ImageDataset(tmp_path)
+    settings = dict(num_workers=0, device='cpu')
+    assert len(drawn_titles(show_batch(create_loader(dataset, 16, 6, **settings)))) == 6
+    images = torch.zeros(len(SCRIPTS), 3, 16, 16)
+    drawn_titles(show_batch((images, torch.arange(len(SCRIPTS))), n=20, class_names=SCRIPTS))
+    drawn_titles(show_batch((images, SCRIPTS), n=20))
+    drawn_titles(show_images(images, SCRIPTS))
+    drawn_titles(show_image(images[0], '猫', ax=Figure().add_subplot()).figure)
+    drawn_titles(preview(dataset, 16, 2).figure())
+
+
+def test_what_no_font_has_is_written_as_code_points(own_fonts):
+    images = torch.zeros(4, 3, 16, 16)
+    assert drawn_titles(show_images(images, ['猫', 'cat 猫', 'кошка', '𓃠'])) == [r'\u732b', r'cat \u732b', 'кошка', r'\U000130e0']
+
+
+def test_another_font_that_has_the_characters_is_used(own_fonts):
+    "Computer Modern has no Cyrillic letters; DejaVu and STIX have them."
+    with matplotlib.rc_context({'font.family': ['cmr10'], 'axes.formatter.use_mathtext': True}):
+        sheet = show_images(torch.zeros(2, 3, 16, 16), ['кошка', 'cat 猫'])
+        assert drawn_titles(sheet) == ['кошка', r'cat \u732b']
+    fonts = sheet.axes[0].title.get_fontfamily()
+    codes = [font_manager.get_font(font_manager.findfont(font_manager.FontProperties(family=[name]))).get_charmap() for name in fonts]
+    assert fonts[0] == 'cmr10' and {*map(ord, 'кошка')} <= {*codes[1]} and not {*map(ord, 'кошка')} & {*codes[0]}
+    assert sheet.axes[1].title.get_fontfamily() == ['cmr10']
+
+
+def test_no_font_is_opened_for_names_that_the_usual_font_has(monkeypatch):
+    usual, opened = font_manager.findfont('DejaVu Sans'), []
+    get_font = font_manager.get_font
+    monkeypatch.setattr(font_manager, 'get_font', lambda path, *rest: opened.append(path) or get_font(path, *rest))
+    show_images(torch.zeros(2, 3, 16, 16), ['cat', 'dog']), show_images(torch.zeros(2, 3, 16, 16), ['кошка', '3 × 4'])
+    assert {*opened} <= {usual}
+
+
+@pytest.mark.parametrize('name', ['猫' * 30, 'golden_retriever_' * 6, 'a cat and a dog and a horse and a cow'])
+def test_a_long_title_covers_no_other(name):
+    sheet = show_batch((torch.zeros(3, 3, 16, 16), torch.arange(3)), class_names=[name] * 3)
+    canvas = FigureCanvasAgg(sheet)
+    canvas.draw()
+    titles = [axes.title.get_window_extent(canvas.renderer) for axes in sheet.axes]
+    assert all(before.x1 < after.x0 for before, after in itertools.pairwise(titles)) and titles[0].y1 <= sheet.bbox.y1
+    assert sheet.axes[0].get_title().replace('\n', '').replace(' ', '') in (name.replace(' ', ''), name.encode('unicode-escape').decode())

@@ -17,6 +17,7 @@ from timmdata import (
     NaFlexMixup,
     View,
     create_loader,
+    create_naflex_loader,
     patchify_image,
     show_batch,
     show_replay,
@@ -326,6 +327,8 @@ def test_sizes_come_from_the_index_of_a_pack(photos, tmp_path):
 
 
 @pytest.mark.parametrize('words, error, message', [
+    (dict(input_size=224), ValueError, 'naflex and input_size .*max_seq_len=…, train_seq_lens=…'),
+    (dict(input_size=(1, 64, 64)), ValueError, 'naflex and input_size .*one value of mean and std for each'),
     (dict(views=[View(64)]), ValueError, 'views'), (dict(buffer='1GB'), ValueError, 'buffer'),
     (dict(num_aug_splits=2), ValueError, 'num_aug_splits'), (dict(transform=lambda image: image), ValueError, 'transform'),
     (dict(cache='device'), ValueError, 'cache'), (dict(mixup=Mixup(num_classes=3)), TypeError, 'NaFlexMixup'),
@@ -360,7 +363,18 @@ def test_the_seed_decides_the_plan_of_lengths_and_a_state_brings_it(photos):
 
 def test_colors_of_other_channels_are_refused(photos):
     with pytest.raises(ValueError, match='4-channel images .*color_jitter=None'):
-        create_loader(ImageDataset(photos), (4, 64, 64), 4, is_training=True, naflex=NaFlex(), mean=[0.5] * 4, std=[0.5] * 4)
+        create_loader(ImageDataset(photos), batch_size=4, is_training=True, naflex=NaFlex(), mean=[0.5] * 4, std=[0.5] * 4)
+
+
+@pytest.mark.parametrize('channels', [1, 4])
+def test_the_number_of_channels_is_that_of_mean_and_std(channels):
+    "As timm's `channels`, which has statistics of three."
+    images = [(torch.full((channels, 32, 32), 51 * k, dtype=torch.uint8), 0) for k in range(4)]
+    words = dict(batch_size=2, naflex=NaFlex(patch_size=16, max_seq_len=4), num_workers=0, device='cpu')
+    ours = create_loader(images, mean=[0.] * channels, std=[1.] * channels, **words)
+    timms = create_naflex_loader(images, 16, batch_size=2, max_seq_len=4, channels=channels, mean=0., std=1., num_workers=0, device='cpu')
+    for (batch, _), (other, _) in zip(ours, timms, strict=True):
+        assert batch['patches'].shape[-1] == 16 * 16 * channels and torch.equal(batch['patches'], other['patches'])
 
 
 def test_small_batches_are_not_cut_to_a_multiple():

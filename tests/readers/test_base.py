@@ -1,19 +1,26 @@
 "One way to find a split, and one to open a file, for all readers."
+import copy
+import gc
+import io
 import itertools
 import json
 import mmap
 import os
 import re
+import shutil
 import socket
+import tarfile
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from grids import quick
+from PIL import Image
 from synthetic import JPEG
 from torch.utils.data import Subset
 
-from timmdata import ImageDataset, create_dataset, create_loader
+from timmdata import ImageDataset, create_dataset, create_loader, write_pack
 from timmdata.core.faults import ImageReadError
 from timmdata.core.jpeg import Pixels
 from timmdata.readers.base import Reader, choose_split, choose_splits, matching_splits, split_group
@@ -142,3 +149,107 @@ def test_batches_of_any_buffer_are_those_of_bytes(samples, tmp_path, as_buffer, 
 def test_a_mapped_file_is_not_closed(samples):
     with open(next(samples.glob('val/*/0001.jpg')), 'rb') as file: mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     assert np.array_equal(Pixels(mapped).read(), Pixels(mapped[:]).read()) and not mapped.closed
+
+
+# ---- a relative root is below the folder in which the dataset was made
+
+@pytest.fixture(scope='module')
+def everywhere(tmp_path_factory) -> Path:
+    "Four images of two classes: a folder, a tar, a table, a pack and a shard, beside a link to a folder elsewhere."
+    root = tmp_path_factory.mktemp('relative')
+    folder, names = root/'photos', [f'{name}/{k}.png' for name in ('cat', 'dog') for k in range(2)]
+    for k, name in enumerate(names):
+        (folder/name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new('RGB', (8, 8), (50 * k, 0, 0)).save(folder/name)
+    with tarfile.open(root/'photos.tar', 'w') as tar:
+        for name in names: tar.add(folder/name, name)
+    (root/'shards').mkdir()
+    with tarfile.open(root/'shards/train-0.tar', 'w') as tar:
+        for k, name in enumerate(names):
+            for ending, data in (('png', (folder/name).read_bytes()), ('cls', b'%d' % (k // 2))):
+                item = tarfile.TarInfo(f'{k}.{ending}')
+                item.size = len(data)
+                tar.addfile(item, io.BytesIO(data))
+    (folder/'labels.csv').write_text('path,label\n' + ''.join(f'{name},{name[:3]}\n' for name in names))
+    write_pack(ImageDataset(folder), root/'pack')
+    (root/'elsewhere/deep').mkdir(parents=True)
+    (root/'link').symlink_to(root/'elsewhere/deep')
+    (root/'elsewhere/photos').symlink_to(folder)   # link/../photos; without the link it would be photos itself
+    return root
+
+
+RELATIVE = {
+    'folder': lambda: ImageDataset('photos'),
+    'path': lambda: create_dataset('', Path('./photos/'), 'train'),
+    'link': lambda: ImageDataset('link/../photos'),
+    'torchvision': lambda: create_dataset('torch/image_folder', 'photos', ''),
+    'tar': lambda: ImageDataset('photos.tar', index_file='tar.npz'),
+    'table': lambda: ImageDataset('photos/labels.csv'),
+    'frame': lambda: ImageDataset('photos', table={'path': ['cat/0.png', 'dog/1.png'], 'target': ['cat', 'dog']}),
+    'excluded': lambda: ImageDataset('photos', exclude=['dog/0.png', 'cat/1.png']),
+    'pack': lambda: ImageDataset('pack'),
+    'shards': lambda: ImageDataset('shards'),
+    'stream': lambda: create_dataset('wds/', 'shards', 'train-0.tar', num_samples=4)}
+WORKERS = [dict(num_workers=0), dict(num_workers=1, worker_type='threads'), dict(num_workers=1, worker_type='processes')]
+
+
+@pytest.mark.parametrize('kind', RELATIVE)
+def test_a_change_of_the_working_directory_changes_no_dataset(everywhere, tmp_path, monkeypatch, kind):
+    if kind == 'stream': pytest.importorskip('webdataset')
+    monkeypatch.chdir(everywhere)
+    dataset = RELATIVE[kind]()
+    before = [(np.asarray(image).tolist(), target) for image, target in dataset]
+    names = dataset.filenames() if hasattr(dataset, 'filenames') else []
+    dataset = RELATIVE[kind]()   # which has read nothing
+    monkeypatch.chdir(tmp_path)
+    for settings in WORKERS:
+        with create_loader(dataset, 8, 1, device='cpu', interpolation='nearest', mean=0, std=1, **settings) as loader:
+            assert [int(targets[0]) for _, targets in loader] == [target for _, target in before]
+    assert [(np.asarray(image).tolist(), target) for image, target in dataset] == before and len(before) in (2, 4)
+    if not names: return
+    assert dataset.filenames() == names and not any(map(os.path.isabs, names))   # and a root is shown as it was given
+    assert str(everywhere) not in repr(dataset) + str(dataset.root)
+    if kind == 'stream': return
+    for path in dataset.filenames(absolute=True):
+        container = path.partition('.tar')
+        assert os.path.isfile(container[0] + container[1])
+
+
+def test_a_root_is_read_where_its_links_lead_and_keeps_its_name(everywhere, tmp_path, monkeypatch):
+    "As the system reads it: `..` after a link is the folder above where the link leads."
+    monkeypatch.chdir(everywhere)
+    dataset = ImageDataset('link/../photos')
+    assert dataset.filename(0, absolute=True) == str(everywhere/'link/../photos/cat/0.png')
+    assert os.path.samefile(dataset.filename(0, absolute=True), everywhere/'elsewhere/photos/cat/0.png')
+    assert [path for path, _ in dataset.samples] == dataset.filenames(absolute=True)
+    (tmp_path/'named').symlink_to(everywhere/'photos')
+    monkeypatch.chdir(tmp_path)
+    assert ImageDataset('named').filename(0, absolute=True) == str(tmp_path/'named/cat/0.png')
+
+
+@pytest.mark.parametrize('settings', [
+    dict(cache={'where': 'disk', 'directory': 'kept'}), dict(cache={'where': 'memory', 'directory': 'kept'}),
+    dict(buffer={'directory': 'kept', 'batches': 4})], ids=['disk', 'memory', 'buffer'])
+def test_a_change_of_the_working_directory_changes_no_cache_or_buffer(everywhere, tmp_path, monkeypatch, settings):
+    "What is in memory is also removed at the end."
+    (tmp_path/'first').mkdir()
+    monkeypatch.chdir(tmp_path/'first')
+    dataset = ImageDataset(everywhere/'photos')
+    with create_loader(dataset, 8, 1, device='cpu', num_workers=1, **settings) as loader:
+        monkeypatch.chdir(tmp_path)
+        assert [int(targets[0]) for _, targets in copy.copy(loader)] == [0, 0, 1, 1]
+    del loader
+    gc.collect()
+    assert os.listdir(tmp_path) == ['first'] and os.listdir(tmp_path/'first') == ['kept']
+    if settings.get('cache', {}).get('where') == 'memory':
+        assert [*(tmp_path/'first/kept').glob('*/*/*')] == []
+
+
+def test_a_file_that_vanished_is_named_with_the_folder_in_which_it_was(everywhere, tmp_path, monkeypatch):
+    shutil.copytree(everywhere/'photos', tmp_path/'photos')
+    shutil.copy(everywhere/'photos.tar', tmp_path/'photos.tar')
+    monkeypatch.chdir(tmp_path)
+    for root, lost in {'photos': 'photos/cat/0.png', 'photos.tar': 'photos.tar'}.items():
+        dataset = ImageDataset(root)
+        os.unlink(lost)
+        with pytest.raises(OSError, match=re.escape(str(tmp_path/lost))): dataset[0]

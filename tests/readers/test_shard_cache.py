@@ -115,3 +115,19 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path/'file').write_bytes(b'')
     for folder in (tmp_path/'file', tmp_path/'file/copies'):
         with pytest.raises(ValueError, match=f"cache_dir='{folder}': the folder cannot be created"): ShardCache(folder)
+
+
+def test_a_relative_folder_stays_where_it_was_when_the_working_directory_changes(ranges, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    copies = ShardCache('copies')
+    reader = cached(ranges, copies)
+    (tmp_path/'later').mkdir()
+    monkeypatch.chdir(tmp_path/'later')
+    assert copies.copy(ranges, 2) and bytes(reader.read(2, 7, 9)) == BYTES[2][7:16]
+    assert not os.listdir() and [*(tmp_path/'copies').glob('*.shard')]
+
+
+def test_a_limit_that_holds_no_shard_is_an_error_that_says_bytes(ranges, tmp_path):
+    with pytest.raises(ValueError, match=r"cache_limit: 100 bytes cannot hold a single shard, since the smallest has 100 KB: .*'200GB'"):
+        cached(ranges, ShardCache(tmp_path/'copies', 100))
+    cached(ranges, ShardCache(tmp_path/'copies', 100_000))

@@ -29,8 +29,8 @@ from ..core.arguments import warn_caller
 from .files import BatchBufferError, FileLock, PrivateDirectory, check_system
 from .producer import ProducerProcess, batches_from, numbering_of, start_producer
 from .status import buffer_status
-from .store import PRODUCER, SETUP, TRAINER, BatchStore, DamagedBatch, check_unused, encode_batch
-from ..core.checks import check_choice, check_whole, checks_names, parse_size
+from .store import BATCHES_ADVICE, MIN_BATCHES, PRODUCER, SETUP, TRAINER, BatchStore, DamagedBatch, check_unused, encode_batch
+from ..core.checks import check_choice, check_whole, checks_names, format_size, parse_size
 from ..core.memory_pool import end_with
 from ..core.paths import StrPath, expand_home
 from ..loaders.base import HostLoader
@@ -189,6 +189,22 @@ f'the producer process died {deaths} times while making batch {number} (killed, 
         self._lock = self._producer = self._ahead = None
 
 # %% ../../nbs/buffer/50_buffer.ipynb #70516d70
+_PAGE = 4096   # bytes; a batch fills whole pages of memory
+
+
+def _check_capacity(capacity: float | str):
+    "Raise ValueError unless a capacity is a number of bytes that may hold some batches."
+    advice = f"{BATCHES_ADVICE}; for a directory, dict(directory='dir', capacity='30GB')"
+    try:
+        num_bytes = parse_size(capacity, 'capacity')
+    except ValueError as error:
+        raise ValueError(f'{error}; {advice}') from None
+    if num_bytes < MIN_BATCHES * _PAGE:
+        raise ValueError(
+            f"capacity={capacity!r}: {format_size(num_bytes)} cannot hold {MIN_BATCHES} batches: "
+            f"pass a number of bytes, or a string such as '30GB'; {advice}")
+
+
 @checks_names
 @dataclass(frozen=True, kw_only=True)
 class BufferSettings:
@@ -219,19 +235,16 @@ class BufferSettings:
             raise ValueError(f'auto_ack={self.auto_ack!r}: must be True or False')
         check_choice('on_mismatch', self.on_mismatch, ('raise', 'discard'))
         if self.capacity is not None:
-            try:
-                parse_size(self.capacity, 'capacity')
-            except ValueError as error:
-                raise ValueError(
-                    f"{error}; to set a directory, use directory=, as in dict(directory='dir', capacity='30GB')") from None
+            _check_capacity(self.capacity)
         if None not in (self.capacity, self.batches):
             raise ValueError('pass only one of capacity= and batches=')
         if self.directory is None:
             return
-        object.__setattr__(self, 'directory', expand_home(self.directory))   # allowed only during initialization
-        if not isinstance(self.directory, (str, os.PathLike)) or not os.fspath(self.directory):
+        directory = expand_home(self.directory)
+        if not isinstance(directory, (str, os.PathLike)) or not os.fspath(directory):
             raise ValueError(
-                f'directory={self.directory!r}: must be the path of a directory, or None')
+                f'directory={directory!r}: must be the path of a directory, or None')
+        object.__setattr__(self, 'directory', Path(directory).absolute())   # allowed only during initialization
 
 # %% ../../nbs/buffer/50_buffer.ipynb #5fe22384
 def default_directory() -> Path:
@@ -356,8 +369,7 @@ def create_store(
     own.workers = WorkerSettings(num_workers=0, persistent_workers=False)
     used = _number_at(numbering, loader.sampler.epoch, loader.sampler.start)
     first = next(host for host in batches_from(own, numbering, used) if host.keys)
-    # rounded up to whole memory pages
-    batch_bytes = math.ceil(sum(map(len, encode_batch('first', first))) / 4096) * 4096
+    batch_bytes = math.ceil(sum(map(len, encode_batch('first', first))) / _PAGE) * _PAGE
     capacity = settings.batches or 256
     if settings.capacity is not None:
         capacity = parse_size(settings.capacity) // batch_bytes

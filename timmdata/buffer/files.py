@@ -106,7 +106,7 @@ class PrivateDirectory:
         create: bool = False,
     ):
         check_system()
-        self.path = Path(expand_home(path))
+        self.path = Path(expand_home(path)).absolute()
         if create:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:

@@ -7,11 +7,16 @@ __all__ = ['Refusal', 'Arguments', 'is_off', 'refuse_together', 'call_repr', 'wa
 
 # %% ../../nbs/core/28_arguments.ipynb #6b4d57cc
 import inspect
+import os
 import sys
+import threading
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields
+from itertools import chain
 from numbers import Real
+from pathlib import PurePath
+from types import FrameType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -158,21 +163,42 @@ def call_repr(
     return f'{type(self).__name__}({", ".join(words)})'
 
 # %% ../../nbs/core/28_arguments.ipynb #3712658b
-# what stands between a call in a user's program and our code: decorators, and threads of ours
-_BETWEEN = ('timmdata', 'contextlib', 'threading', 'concurrent')
+_PYTHON = os.path.join(os.path.dirname(os.__file__), '')   # the standard library
+_INSTALLED = {'site-packages', 'dist-packages'}
+
+
+def _is_users(frame: FrameType) -> bool:
+    "Return whether a frame runs code of the user's program: not of this package, Python or an installed package."
+    if _is_ours(frame):
+        return False
+    path = frame.f_globals.get('__file__') or frame.f_code.co_filename   # generated code has no file
+    return not path.startswith((_PYTHON, '<frozen')) and _INSTALLED.isdisjoint(PurePath(path).parts)
+
+
+def _is_ours(frame: FrameType) -> bool:
+    return frame.f_globals.get('__name__', '').partition('.')[0] == 'timmdata'
+
+
+def _callers(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame:
+        yield frame
+        frame = frame.f_back
 
 
 def warn_caller(
     message: str,
     category: type[Warning] = UserWarning,
 ):
-    """Warn with the line of the first caller outside of this package.
+    """Warn with a line of the user's program: the last one that led here, or at which the main thread waits.
 
     Args:
         message: Text of the warning.
         category: Class of the warning.
     """
-    level, frame = 2, sys._getframe(1)
-    while frame.f_back and frame.f_globals.get('__name__', '').partition('.')[0] in _BETWEEN:
-        level, frame = level + 1, frame.f_back
-    warnings.warn(message, category, stacklevel=level)
+    own = list(_callers(sys._getframe(1)))
+    main = _callers(sys._current_frames().get(threading.main_thread().ident))
+    outside = [frame for frame in own if not _is_ours(frame)]   # if no frame is the user's
+    frame = next(chain(filter(_is_users, own), filter(_is_users, main), outside, own))
+    registry = frame.f_globals.setdefault('__warningregistry__', {})
+    module = frame.f_globals.get('__name__') or '<unknown>'
+    warnings.warn_explicit(message, category, frame.f_code.co_filename, frame.f_lineno, module, registry)

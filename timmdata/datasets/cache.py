@@ -21,7 +21,7 @@ import numpy as np
 import PIL
 from filelock import FileLock
 
-from ..core.checks import check_choice, parse_size
+from ..core.checks import check_choice, checks_names, parse_size
 from ..core.demo_data import cache_dir
 from ..core.faults import FaultPolicy, try_to_read
 from ..core.jpeg import resolve_backend
@@ -36,6 +36,7 @@ from .wrappers import content_key
 
 
 # %% ../../nbs/datasets/75_cache.ipynb #75a00007
+@checks_names
 @dataclass(frozen=True, kw_only=True)
 class CacheSettings:
     """Settings of a cache, checked when created.
@@ -71,13 +72,16 @@ class CacheSettings:
         """
         if isinstance(cache, Mapping):
             return cls(**cache)
-        check_choice('cache', cache, ('device', 'memory', 'disk'))
-        return cls(where=cache)
+        if cache in ('memory', 'disk'):
+            return cls(where=cache)
+        raise ValueError(
+            f"cache={cache!r}: must be 'device', 'memory', 'disk' or a dict of settings, such as "
+            "dict(where='memory', limit='20GB'), where a limit is in bytes")
 
     @property
     def folder(self) -> Path:
         "Return the folder of all caches of this user; in memory, where caches are removed, nothing else uses it."
-        directory = self.directory if self.directory is None else Path(expand_home(self.directory))
+        directory = self.directory if self.directory is None else Path(expand_home(self.directory)).absolute()
         if self.where == 'disk':
             return directory or cache_dir()/'decoded'
         if not hasattr(os, 'getuid') or directory is None and not os.path.isdir('/dev/shm'):

@@ -22,6 +22,7 @@ from ..readers.base import NoSplitError, ReaderFiles, split_group
 from ..readers.class_map import ClassMap
 from ..readers.exclude import exclude_samples, read_names
 from ..readers.folder import resolve_split
+from ..readers.store import absolute_path
 
 # %% ../../nbs/datasets/60_factory.ipynb #eed14f1b
 _BASIC = {'train': {'train': True}, 'test': {'train': False}}
@@ -62,6 +63,8 @@ def torch_split(
 # %% ../../nbs/datasets/60_factory.ipynb #b7bd7f8f
 def _create_torch(name: str, root: Any, split: str, search_split: bool, download: bool, settings: dict) -> Dataset:
     "Make one of torchvision's data sets."
+    if root is not None:
+        root = absolute_path(root)   # they read their files when a sample is asked for
     if name in ('image_folder', 'folder'):
         folder = resolve_split(root, split) if search_split else ''
         return torchvision_datasets.ImageFolder(os.path.join(root, folder) if folder else root, **settings)

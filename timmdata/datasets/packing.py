@@ -35,7 +35,7 @@ from PIL import Image
 from PIL.JpegImagePlugin import get_sampling
 
 from ..core.arguments import warn_caller
-from ..core.checks import check_choice, check_number, check_type
+from ..core.checks import check_choice, check_number, check_type, format_size
 from ..core.cores import available_cores
 from ..core.decode import Buffer, decode_image, open_image, read_content, read_orientation
 from ..core.faults import BadSample, ImageReadError, listed, printable
@@ -416,8 +416,8 @@ def plan_pack(
     num_bytes = len(order) * mean
     if num_bytes > limit:
         raise ValueError(
-            f'the images ({len(order):,}) need about {num_bytes / 1e9:.2f} GB, but only {limit / 1e9:.2f} GB '
-            "are allowed: use a smaller short_side, format='jpeg', or a larger limit")
+            f'the images ({len(order):,}) need about {format_size(num_bytes)}, but only {format_size(limit)} '
+            "are allowed: use a smaller short_side, format='jpeg', or a larger limit, such as '20GB'")
     per_shard = max(1, min(len(order), round(_SHARD_BYTES / mean)))
     about = _describe(dataset, settings, order, per_shard)
     return PackPlan(dataset, root, split, settings, order, per_shard, num_bytes, about)

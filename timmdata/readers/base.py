@@ -161,7 +161,7 @@ class ReaderFiles(Reader):
     """Read files below a root; `reader[index]` is `(bytes, target)`.
 
     Args:
-        root: The folder that the paths are relative to.
+        root: The folder that the paths are relative to; if it is relative, to the working directory of now.
         samples: Paths, targets and additional columns.
         class_to_idx: Class name → index.
         source: Reads the spans of the samples; None: each sample is a file.
@@ -177,7 +177,7 @@ class ReaderFiles(Reader):
         class_to_idx: Mapping[str, int],
         source: Source | None = None,
     ):
-        self.root = os.fspath(root)
+        self.root = absolute_path(root)
         self.samples = samples
         self.class_to_idx = class_to_idx
         self.source: Any = source

@@ -257,7 +257,7 @@ class ReaderPack(_IndexedReader):
         cache_dir: StrPath | None = None,
         cache_limit: float | str | None = None,
     ):
-        root = os.fspath(expand_home(root))
+        root = absolute_path(expand_home(root))   # also for workers that open the index later
         info = read_pack(root)
         if info is None:
             raise ValueError(f'{root} is not a pack: it has no {INFO_FILE} written by write_pack()')

@@ -21,7 +21,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from ..core.checks import parse_size
+from ..core.checks import format_size, parse_size
 from ..core.memory_pool import end_with
 from ..core.paths import StrPath, expand_home, replace_file
 from .base import Source
@@ -46,7 +46,7 @@ class ShardCache:
         folder: StrPath,
         limit: float | str | None = None,
     ):
-        self.folder = Path(expand_home(folder))
+        self.folder = Path(expand_home(folder)).absolute()
         self.limit = float('inf') if limit is None else parse_size(limit, 'cache_limit')
         try:
             self.folder.mkdir(0o700, parents=True, exist_ok=True)
@@ -190,6 +190,11 @@ class CachedRanges(Source):
         cache: ShardCache,
         local: Any,
     ):
+        smallest = min((item.size for item in ranges.objects), default=0)
+        if cache.limit < smallest:
+            raise ValueError(
+                f'cache_limit: {format_size(cache.limit)} cannot hold a single shard, since the smallest has '
+                f"{format_size(smallest)}: pass a number of bytes, or a string such as '200GB'")
         self.store = ranges
         self.cache = cache
         self.local = local

@@ -23,6 +23,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib import import_module
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -71,7 +72,9 @@ def absolute_path(
     root: StrPath,
     name: str = '',
 ) -> str:
-    """Return a full location: a URL or an absolute path.
+    """Return a full location, which a later `os.chdir` does not change: a URL or an absolute path.
+
+    Links are not followed, and `..` stays: after a link, only the system knows where it leads.
 
     Args:
         root: Root of a dataset: a path or a URL.
@@ -79,7 +82,7 @@ def absolute_path(
     """
     if is_url(root):
         return posixpath.join(root, *name.split(os.sep)) if name else root
-    return os.path.abspath(os.path.join(root, name) if name else root)
+    return str(Path(root, name).absolute())
 
 # %% ../../nbs/readers/26_store.ipynb #57000015
 class Stored(NamedTuple):

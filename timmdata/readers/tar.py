@@ -35,7 +35,7 @@ from .folder import list_folder
 from .sample_table import SampleTable
 from .shard_cache import CachedRanges, ShardCache
 from .requests import Ranges, open_object, open_ranges
-from .store import is_url, list_objects
+from .store import absolute_path, is_url, list_objects
 
 # %% ../../nbs/readers/40_tar.ipynb #23ee45a5
 _HEADER_BYTES = 16 << 20   # a header has a name and attributes: some hundred bytes
@@ -341,7 +341,7 @@ class Archives(Source):
     def __init__(self,
         paths: Sequence[str],
     ):
-        self.paths, self._maps = list(paths), {}
+        self.paths, self._maps = list(map(absolute_path, paths)), {}   # each is opened when it is read
 
     def __getstate__(self):
         return {'paths': self.paths, '_maps': {}}   # each process maps the files itself

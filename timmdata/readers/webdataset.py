@@ -22,6 +22,7 @@ from ..core.faults import SourceError, is_system_error, listed, printable
 from ..core.paths import StrPath, expand_home
 from .base import check_inside, choose_split
 from .extensions import is_img_extension
+from .store import absolute_path
 from .stream import StreamReader
 from .target_fields import TargetFields
 from .class_map import ClassMap
@@ -281,7 +282,9 @@ class ReaderWds(StreamReader):
         _webdataset()   # an error now if it is not installed
         if not root:
             raise ValueError('root is missing: pass the folder or URL of the shards')
-        self.root = os.fspath(expand_home(root))
+        root = os.fspath(expand_home(root))
+        # anything else may be a URL or a command of webdataset, such as pipe:cat
+        self.root = absolute_path(root) if os.path.exists(root) else root
         self.name = name
         self.split_info = find_shards(self.root, split)
         if not self.split_info.filenames:
