@@ -296,7 +296,7 @@ def test_a_format_whose_extension_is_listed_is_read_in_other_processes_too(tmp_p
 
 
 @pytest.mark.parametrize('data, advice', [
-    (gzip.compress(b'x'), 'compressed with gzip: unpack it'),
+    (gzip.compress(b'x', mtime=0), 'compressed with gzip: unpack it'),
     (b'version https://git-lfs.github.com/spec/v1\noid sha256:0', 'pointer of Git LFS, not the file: run `git lfs pull`'),
     (b'\n<!DOCTYPE html><html>404 Not Found', 'web page, such as the error page of a server: download the image again'),
     (b'<?xml version="1.0"?><Error><Code>AccessDenied', 'web page'), (b'{"error": 404}', 'JSON, such as the error of a server'),
