@@ -235,7 +235,8 @@ def with_exif(kind: str, block: bytes) -> bytes:
     return data[:4] + struct.pack('<I', len(data) - 8) + data[8:]
 
 
-@pytest.mark.parametrize('block', [*BROKEN.values(), SOUND, SOUND[:-4], SOUND + bytes(9)], ids=[*BROKEN, 'sound', 'cut at the end', 'longer'])
+@pytest.mark.parametrize('block', [*BROKEN.values(), SOUND, SOUND[:-4], SOUND + bytes(9)],
+                         ids=[*BROKEN, 'sound', 'cut at the end', 'longer'])
 @pytest.mark.parametrize('kind', ['jpeg', 'png', 'webp'])
 def test_a_broken_exif_block_turns_nothing_and_stops_nothing(kind, block):
     data = with_exif(kind, block)
@@ -301,7 +302,8 @@ def test_a_format_whose_extension_is_listed_is_read_in_other_processes_too(tmp_p
     (b'\n<!DOCTYPE html><html>404 Not Found', 'web page, such as the error page of a server: download the image again'),
     (b'<?xml version="1.0"?><Error><Code>AccessDenied', 'web page'), (b'{"error": 404}', 'JSON, such as the error of a server'),
     (b'<?xml version="1.0"?><!DOCTYPE svg><svg xmlns="', 'SVG drawing: save it as a PNG'), (bytes(100), 'consists of zeros'),
-    (b'PK\3\4' + bytes(9), 'archive: unpack it'), (b'%PDF-1.4', 'PDF: save its pages'), (b'\0\0\0\x18ftypheic', 'HEIC image: convert it to JPEG'),
+    (b'PK\3\4' + bytes(9), 'archive: unpack it'), (b'%PDF-1.4', 'PDF: save its pages'),
+    (b'\0\0\0\x18ftypheic', 'HEIC image: convert it to JPEG'),
     (b'\0\0\0\x18ftypisom', 'video: save its frames'), (b'', 'the file is empty: copy or download it again')])
 def test_a_file_that_is_no_image_is_told_what_it_is(data, advice):
     for read in decode_image, lambda data: Pixels(data).read():
@@ -318,4 +320,5 @@ def test_a_decompression_bomb_says_which_setting_to_change(format, monkeypatch):
         for read in decode_image, lambda data: Pixels(data).read(), lambda data: Pixels(data, backend='pillow').read():
             if limit >= 450: assert numbers(read(data)).shape == (30, 30, 3)
             else:
-                with pytest.raises(ImageReadError, match='DecompressionBombError.*set PIL.Image.MAX_IMAGE_PIXELS to a larger number'): read(data)
+                told = 'DecompressionBombError.*set PIL.Image.MAX_IMAGE_PIXELS to a larger number'
+                with pytest.raises(ImageReadError, match=told): read(data)

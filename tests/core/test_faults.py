@@ -138,7 +138,8 @@ def test_a_missing_file_is_not_to_be_skipped(tmp_path, monkeypatch):
     for path, told in ((tmp_path/'cat'/'3.jpg', f'The folder {tmp_path}/cat does not contain it: it was moved'),
                        (tmp_path/'dog'/'3.jpg', f'There is no folder {tmp_path}/dog: it was moved.* disk is not mounted'),
                        (tmp_path/'cat'/'link.jpg', f'{tmp_path}/cat/link.jpg is a link to {tmp_path}/gone.jpg, which does not exist'),
-                       ('data/3.jpg', f'There is no folder {tmp_path}/cat/data: the path is relative, and the working directory is {tmp_path}/cat'),
+                       ('data/3.jpg', f'There is no folder {tmp_path}/cat/data: the path is relative, '
+                                      f'and the working directory is {tmp_path}/cat'),
                        (b'3.jpg', f'The folder {tmp_path}/cat does not contain it: the path is relative')):
         error = raised_by(failure_of(path))
         assert re.search(told, str(error)) and 'on_error' not in str(error) and 'make the dataset again' in str(error), error

@@ -328,9 +328,15 @@ def run(root, cache, on_error, exclude=None, **settings):
         return found, dataset.bad_samples, len(loader.dataset), len(loader)
 
 
+def skipping(root, cache):
+    dataset = ImageDataset(root, split=None, on_error='skip')
+    return create_loader(dataset, 40, 4, is_training=True, seed=3, num_workers=0, device='cpu', scaled_decode=False, cache=cache)
+
+
 SETTINGS = [
-    {}, dict(is_training=False), dict(drop_last=False), dict(weights=[1.] * 8 + [0.] * 8), dict(weights=[0.] * 8 + [1.] * 8), dict(weights='balanced'),
-    dict(exclude=['a/01.png', 'b/11.png']), dict(num_workers=2, worker_type='threads'), dict(num_workers=3, worker_type='processes'),
+    {}, dict(is_training=False), dict(drop_last=False), dict(weights=[1.] * 8 + [0.] * 8), dict(weights=[0.] * 8 + [1.] * 8),
+    dict(weights='balanced'), dict(exclude=['a/01.png', 'b/11.png']),
+    dict(num_workers=2, worker_type='threads'), dict(num_workers=3, worker_type='processes'),
     dict(num_workers=2, multiprocessing_context='spawn')]
 
 
@@ -351,15 +357,16 @@ def test_with_damaged_files_batches_and_log_are_those_without_it(damaged, tmp_pa
 @pytest.mark.parametrize('on_error', ['skip', 'replace'])
 def test_on_the_device_damaged_files_are_left_out_as_without_it(damaged, on_error):
     for weights in None, [1.] * 8 + [0.] * 8:
-        found, expected = (run(damaged, cache, on_error, weights=weights, train_crop_mode='rc', no_aug=False, hflip=0) for cache in ('device', None))
+        settings = dict(weights=weights, train_crop_mode='rc', no_aug=False, hflip=0)
+        found, expected = (run(damaged, cache, on_error, **settings) for cache in ('device', None))
         assert same(found[0], expected[0])
 
 
 @pytest.mark.filterwarnings('ignore::RuntimeWarning')
 def test_a_state_fits_with_damaged_files_too(damaged, tmp_path):
     "Saved without a cache and resumed with it, and the other way round."
-    cache, settings = dict(where='disk', directory=tmp_path/'cache'), dict(is_training=True, seed=3, num_workers=0, device='cpu', scaled_decode=False)
-    def make(cache): return create_loader(ImageDataset(damaged, split=None, on_error='skip'), 40, 4, cache=cache, **settings)
+    cache = dict(where='disk', directory=tmp_path/'cache')
+    def make(cache): return skipping(damaged, cache)
 
     expected = [(images.clone(), targets) for images, targets in make(None)]
     for saves, resumes in (None, cache), (cache, None):
@@ -373,8 +380,7 @@ def test_a_state_fits_with_damaged_files_too(damaged, tmp_path):
 
 @pytest.mark.filterwarnings('ignore::RuntimeWarning')
 def test_a_replay_shows_the_samples_of_the_cache(damaged, tmp_path):
-    plain, cached = (create_loader(ImageDataset(damaged, split=None, on_error='skip'), 40, 4, is_training=True, seed=3, num_workers=0, device='cpu',
-                                   scaled_decode=False, cache=cache) for cache in (None, dict(where='disk', directory=tmp_path/'cache')))
+    plain, cached = (skipping(damaged, cache) for cache in (None, dict(where='disk', directory=tmp_path/'cache')))
     for index in 1, 7, 12:
         one, other = (loader.replay(1, index=index) for loader in (plain, cached))
         assert one.keys == other.keys and same([one.batch[:2]], [other.batch[:2]])

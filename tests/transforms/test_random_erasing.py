@@ -34,7 +34,8 @@ def test_other_shapes_are_named(shape):
     with pytest.raises(ValueError, match=r'has shape .*: must be \(N, C, H, W\) or \(C, H, W\)'): RandomErasing(1.)(torch.zeros(shape))
 
 
-@pytest.mark.parametrize('images', [np.zeros((3, 16, 16), np.float32), Image.new('RGB', (16, 16)), [torch.zeros(3, 16, 16)], None], ids=type)
+@pytest.mark.parametrize('images', [np.zeros((3, 16, 16), np.float32), Image.new('RGB', (16, 16)), [torch.zeros(3, 16, 16)], None],
+                         ids=type)
 def test_other_types_are_named(images):
     for mode in 'const', 'pixel':
         with pytest.raises(TypeError, match=rf'RandomErasing has type {type(images).__name__}: pass a float tensor \(N, C, H, W\)'):
