@@ -71,7 +71,7 @@ def check_writable(
         is_folder: It is a folder, which is made if it does not exist; False: a file in an existing folder.
         option: Name of the argument, for the error.
     """
-    error = _refusal(Path(path), is_folder)
+    error = _refusal(Path(expand_home(path)), is_folder)
     if error is not None:
         raise type(error)(f'{option} {path}: {error}')
 
