@@ -139,3 +139,14 @@ def test_the_folders_of_a_table_have_one_place_beside_them(photos, tmp_path, mon
     monkeypatch.chdir(photos/'train/bee')
     reader = ImageDataset(tmp_path/'table.csv').reader
     assert output_path(None, 'inspection', [reader]).resolve() == tmp_path.resolve()/'photos-inspection'
+
+
+@pytest.mark.parametrize('root, place', [
+    ('photos', 'photos'), ('album', 'album'), ('photos/val/ant', 'photos'), ('photos/train/ant', 'photos')])
+def test_beside_a_class_is_beside_the_dataset(photos, tmp_path, monkeypatch, root, place):
+    "A folder of images among others of the kind is a class; a dataset beside an album is none."
+    (tmp_path/'album').mkdir()
+    (tmp_path/'album/0.jpg').write_bytes(JPEG)
+    monkeypatch.chdir(tmp_path/root)
+    expected = tmp_path.resolve()/f'{place}-inspection'
+    assert output_path(None, 'inspection', [ImageDataset('.').reader]).resolve() == expected

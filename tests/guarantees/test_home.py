@@ -33,8 +33,9 @@ IterableImageDataset.root ReaderFiles.root ReaderHfds.root ReaderHfids.root Read
 ReaderImageTar.index_file ReaderPack.cache_dir ReaderShards.cache_dir ReaderShards.index_file absolute_path.root buffer_status.store
 check_info.root check_inside.root choose_folders.root choose_shards.root choose_split.where choose_splits.where create_reader.root
 exclude_samples.names exclusion_calls.out find_problems.root find_problems.within find_shards.root holds_shards.root holds_tars.root
-index_folder.index_file index_folder.root index_path.root index_tars.index_file index_tars.root inspect.data keep_arrays.path
+index_folder.index_file index_folder.root index_path.root index_tars.index_file index_tars.root inspect.data inspect.out keep_arrays.path
 keep_index.path label_samples.root list_folder.folder list_tar.path load_info.root make_page.out number_targets.root
+open_splits.exclude_files
 open_archives.cache_dir open_file.path open_index.folder read_file.path read_pack.root remove_buffer.directory replace_file.folder
 replace_file.path save_index.folder scan_folder.root scan_shards.root scan_tars.root write_shard.folder write_shard.path""".split()
 

@@ -71,7 +71,7 @@ def check_writable(
         is_folder: It is a folder, which is made if it does not exist; False: a file in an existing folder.
         option: Name of the argument, for the error.
     """
-    error = _refusal(Path(path), is_folder)
+    error = _refusal(Path(expand_home(path)), is_folder)
     if error is not None:
         raise type(error)(f'{option} {path}: {error}')
 
@@ -97,7 +97,13 @@ def _holds_images(folder: Path) -> bool:
     try:
         return any(is_img_extension(path.suffix) for path in islice(folder.iterdir(), _MOST))
     except OSError:
-        return False
+        return False   # no permission
+
+
+def _is_class(folder: Path) -> bool:
+    "Return whether a folder of images is in a split, or beside other folders of images."
+    return _holds_images(folder) and (
+        is_split_name(folder.parent.name) or any(map(_holds_images, _neighbors(folder))))
 
 
 def place_beside(
@@ -114,8 +120,8 @@ def place_beside(
         name: End of the name of the output; the beginning is that of the data.
         is_folder: The output is a folder.
     """
-    if any(map(_holds_images, _neighbors(folder))):
-        folder = folder.parent   # a class among others
+    if _is_class(folder):
+        folder = folder.parent
     while is_split_name(folder.name):
         folder = folder.parent
     name = f'{folder.name or "data"}-{name}'
