@@ -13,7 +13,7 @@ from urllib.request import url2pathname
 
 from ..core.checks import argument_names, check_arguments, check_type
 from ..core.paths import StrPath, expand_home
-from .base import Reader, split_group
+from .base import Reader, is_split_name, split_group
 from .extensions import is_img_extension
 from .folder import ReaderImageFolder, find_splits, list_folder
 from .huggingface import ReaderHfds, ReaderHfids
@@ -61,7 +61,10 @@ def _local_or_url(root: Any) -> Any:
     if not is_url(root):
         return expand_home(root)
     if root.lower().startswith('file:'):
-        return url2pathname(urlsplit(root).path)
+        parts = urlsplit(root)
+        if parts.netloc not in ('', 'localhost'):
+            raise ValueError(f'{root} has no absolute path: write file:///path/to/photos, or pass the path itself')
+        return url2pathname(parts.path)
     return check_url(root)
 
 
@@ -119,7 +122,7 @@ def create_reader(
         root, table = None, root
     if table is not None:
         return _create(ReaderTable, kwargs, table, root, split)
-    if root is None:
+    if root is None or root == '':
         raise ValueError(
             'root is missing: pass the folder of the dataset, or a file that lists its samples')
     if kind in ('', 'tar') and read_pack(root) is not None:
@@ -129,6 +132,6 @@ def create_reader(
         return _create(ReaderShards if is_sharded else ReaderImageTar, kwargs, root, split)
     if kind in ('', 'folder'):
         return _create(ReaderImageFolder, kwargs, root, split)
+    advice = f'to read a split, pass split={name!r}' if is_split_name(name) else 'omit it to detect what is at the root'
     raise ValueError(
-        f'unknown reader {name!r}: must be one of folder, tar, {"/…, ".join(_PREFIXES)}/…; '
-        'omit it to detect what is at the root')
+        f'unknown reader {name!r}: must be one of folder, tar, {"/…, ".join(_PREFIXES)}/…; {advice}')

@@ -30,7 +30,7 @@ from .class_map import ClassMap, build_class_map, load_class_map
 from .base import ReaderFiles, choose_split, is_whole, matching_splits
 from .sample_table import LabelLists, SampleTable
 from .requests import keep_objects, open_ranges, open_single
-from .store import Stored, absolute_path, find_objects, is_url
+from .store import Stored, absolute_path, find_objects, is_url, not_found
 
 # %% ../../nbs/readers/50_table.ipynb #9760d346
 # extensions of files that `read_table` reads
@@ -167,7 +167,7 @@ def read_table(
     if is_url(path):
         path = str(keep_objects(name[0], [name[1]])/name[1])   # a copy
     if not os.path.isfile(path):
-        raise FileNotFoundError(f'there is no table {where}')
+        raise not_found('table', where)
     if suffix not in TABLE_TYPES:
         raise ValueError(f'{where} is not a table: timmdata reads {listed(TABLE_TYPES)}')
     if suffix == '.parquet':
