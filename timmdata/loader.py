@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import ChainDataset, ConcatDataset, Dataset, IterableDataset, Sampler, Subset, get_worker_info
+from torch.utils.data import (
+    ChainDataset, ConcatDataset, DataLoader, Dataset, IterableDataset, Sampler, Subset, get_worker_info)
 
 from .buffer.buffer import BatchBuffer
 from .core.arguments import Arguments, Refusal, is_off, refuse_together, warn_caller
@@ -37,6 +38,7 @@ from .pipeline.collate import FastCollateMixup, fast_collate
 from .pipeline.fetch import BatchBuilder, SampleLoader
 from .pipeline.naflex import NaFlex
 from .pipeline.views import View
+from .readers.base import ReaderFiles
 from .readers.class_map import check_class_map
 from .samplers.order import OrderSettings
 from .timm_names import names_of
@@ -534,7 +536,7 @@ def _check_values(given: Arguments):
             "TensorFlow's preprocessing, pass your own as transform=")
     if given.batch_size is None:
         raise ValueError(
-            'create_loader needs batch_size: pass the samples per batch, such as 64')
+            'create_loader needs batch_size: pass the samples per batch, such as 64 in create_loader(dataset, 224, 64)')
     if given.seed is not None:
         want = 'a whole number of at most 64 bits'
         check_number('seed', given.seed, -2**63, 2**63 - 1, want, whole=True)
@@ -567,6 +569,13 @@ def _check_dataset(dataset: Any, is_training: bool):
     if isinstance(dataset, (str, PathLike)):
         path = os.fspath(dataset)
         raise TypeError(f'dataset is the path {path!r}: pass ImageDataset({path!r})')
+    if isinstance(dataset, type):
+        raise TypeError(f'dataset is the class {dataset.__name__}: pass a dataset, such as {dataset.__name__}(root)')
+    if isinstance(dataset, ReaderFiles):
+        raise TypeError(
+            f'dataset is a reader, {type(dataset).__name__}: pass ImageDataset(root, reader), which decodes its images')
+    if isinstance(dataset, DataLoader):
+        raise TypeError('dataset is a torch DataLoader: pass its dataset, loader.dataset')
     is_map_style = hasattr(dataset, '__getitem__') and hasattr(dataset, '__len__')
     if not is_map_style and not isinstance(dataset, IterableDataset):
         raise TypeError(f'dataset has type {type(dataset).__name__}: '

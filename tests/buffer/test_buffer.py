@@ -357,4 +357,5 @@ def test_a_capacity_is_bytes_and_an_error_says_how_to_give_batches(given, unders
 
 def test_a_capacity_for_too_few_batches_says_how_large_they_are():
     with create_loader(Coded(64), 64, 8, device='cpu', num_workers=1, buffer=200_000) as loader:
-        with pytest.raises(BatchBufferError, match=r'room for 1 of 4 required batches \(\d\d+\.?\d? KB each\): .*batches=256'): next(iter(loader))
+        with pytest.raises(BatchBufferError, match=r'room for 1 of 4 required batches \(\d\d+\.?\d? KB each\): .*batches=256'):
+            next(iter(loader))

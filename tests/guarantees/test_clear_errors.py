@@ -1,6 +1,7 @@
 "What a newcomer gets wrong is an error or a warning that says what was got and what to do, not an empty or a wrong batch."
 import inspect
 import pickle
+import re
 import warnings
 
 import numpy as np
@@ -8,7 +9,8 @@ import pytest
 import torch
 from grids import few
 from PIL import Image
-from torch.utils.data import Subset
+from torch.utils.data import DataLoader, Subset, TensorDataset
+from torchvision.datasets import ImageFolder
 from torchvision.transforms import v2
 
 from timmdata import (
@@ -16,6 +18,7 @@ from timmdata import (
     IterableImageDataset,
     Mixup,
     NaFlex,
+    create_dataset,
     create_loader,
     create_reader,
     create_transform,
@@ -284,3 +287,57 @@ def test_wrong_settings_are_refused_at_once_and_leave_no_cache(folder, tmp_path,
     (dict(class_map=['a', 'b']), TypeError, 'class_map has type list: pass a dict')], ids=str)
 def test_datasets_take_what_they_say(folder, wrong, error, message):
     with pytest.raises(error, match=message): ImageDataset(folder, **wrong)
+
+
+# ---- at the entrance; {here}: the working directory, in which data/ is
+
+ENTRANCE = {
+    'a relative folder': (lambda: ImageDataset('daten'),
+        'there is no folder daten: looked for {here}/daten, since the working directory is {here}'),
+    'above': (lambda: ImageDataset('../data'), 'there is no folder ../data: looked for {here}/../data, since'),
+    'a table': (lambda: ImageDataset('labels.csv'), 'there is no table labels.csv: looked for {here}/labels.csv, since'),
+    'a tar': (lambda: ImageDataset('a.tar'), 'a.tar: looked for {here}/a.tar, since the working directory is {here}'),
+    'an absolute folder': (lambda: ImageDataset('/no/data'), 'there is no folder /no/data'),
+    'a blank': (lambda: ImageDataset(' data'), "there is no folder ' data': .* Did you mean 'data'?"),
+    'a line end': (lambda: ImageDataset('data\n'), r"there is no folder 'data\\n': .* Did you mean 'data'?"),
+    'quotes': (lambda: ImageDataset('"data"'), """there is no folder "data": .* Did you mean 'data'?"""),
+    'an escape': (lambda: ImageDataset('\x1b[31m'), r'there is no folder \\x1b\[31m: looked for {here}/\\x1b\[31m'),
+    'a backslash': (lambda: ImageDataset(r'data\a'), "Did you mean 'data/a'?"),
+    'a drive': (lambda: ImageDataset(r'C:\photos'), r'there is no folder C:\\photos: this path is of Windows.* in WSL, C:\\ is /mnt/c/'),
+    'no root': (lambda: ImageDataset(''), 'root is missing: pass the folder'),
+    'a file URL': (lambda: ImageDataset('file://data'), 'file://data has no absolute path: write file:///path'),
+    'packed': (lambda: ImageDataset('packed'), r'found no images in packed, but archives \(2\), such as a.zip: unpack them first'),
+    'split second': (lambda: ImageDataset('data', 'train'), "unknown reader 'train': .* pass split='train'"),
+    'transform second': (lambda: ImageDataset('data', lambda x: x), 'reader has type function: .* pass a transform as transform='),
+    'root first': (lambda: create_dataset('data'), r"unknown dataset name 'data': .*; for this path, create_dataset\('', 'data'\)"),
+    'only a dataset': (lambda: create_loader(ImageDataset('data')), r'needs batch_size: .*create_loader\(dataset, 224, 64\)'),
+    'no input_size': (lambda: create_loader(ImageDataset('data'), batch_size=4),
+        'needs input_size: .* such as 224, or views= or naflex='),
+    'a path': (lambda: create_loader('data', 32, 4), r"dataset is the path 'data': pass ImageDataset\('data'\)"),
+    'a class': (lambda: create_loader(ImageDataset, 32, 4),
+        r'dataset is the class ImageDataset: pass a dataset, such as ImageDataset\(root\)'),
+    'a reader': (lambda: create_loader(create_reader('', 'data'), 32, 4), r'dataset is a reader, ReaderImageFolder: pass ImageDataset\('),
+    'a DataLoader': (lambda: create_loader(DataLoader(ImageDataset('data')), 32, 4), 'is a torch DataLoader: pass its dataset'),
+    'paths': (lambda: next(iter(create_loader([('data/a/0.jpg', 0)] * 4, 32, 4, num_workers=0))),
+        "the path 'data/a/0.jpg' as an image: .*table="),
+    'images alone': (lambda: next(iter(create_loader(TensorDataset(torch.zeros(4, 3, 8, 8)), 32, 4, num_workers=0))),
+        'returned tuple of length 1')}
+
+
+@pytest.mark.parametrize('kind', ENTRANCE)
+def test_an_error_at_the_entrance_says_where_it_looked_and_what_to_do(folder, tmp_path, monkeypatch, kind):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path/'packed').mkdir()
+    for name in ('a.zip', 'b.tar.gz', 'read me.txt'): (tmp_path/'packed'/name).write_bytes(b'')
+    call, message = ENTRANCE[kind]
+    with pytest.raises((OSError, ValueError, TypeError)) as raised: call()
+    text = str(raised.value)
+    assert re.search(message.replace('{here}', re.escape(str(tmp_path))), text) and '\n' not in text and '\x1b' not in text
+    if 'absolute' in kind: assert text == message   # which needs no working directory
+
+
+def test_a_torchvision_dataset_needs_no_transform(folder):
+    images, targets = next(iter(loader_of(ImageFolder(folder), mean=0., std=1.)))
+    assert images.shape == (4, 3, 32, 32) and targets.tolist() == [0] * 4
+    with pytest.raises(TypeError, match='returned torch.float32 Image as an image: return PIL images'):
+        next(iter(loader_of(ImageFolder(folder, transform=v2.Compose([v2.ToImage(), v2.ToDtype(torch.float32, scale=True)])))))

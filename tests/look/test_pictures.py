@@ -59,7 +59,8 @@ def test_no_title_is_cut_off_or_lies_on_a_picture(seed):
 
 # ---- names in any script; matplotlib itself warns of each character that it draws as a box
 
-SCRIPTS = ['猫', '犬と散歩する人', '고양이와 강아지', 'قطة', 'แมว', 'кошка', 'बिल्ली', '🐱 cat', '𓃠', 'É\u0301le\u0300ve', '我的\u3000猫', '$猫_{1}$', 'a\x1b猫\n']
+SCRIPTS = ['猫', '犬と散歩する人', '고양이와 강아지', 'قطة', 'แมว', 'кошка', 'बिल्ली', '🐱 cat', '𓃠',
+           'É\u0301le\u0300ve', '我的\u3000猫', '$猫_{1}$', 'a\x1b猫\n']
 
 
 def drawn_titles(sheet) -> list[str]:

@@ -9,6 +9,7 @@ __all__ = ['fields_of', 'sample_image', 'image_tensors', 'with_fields', 'with_im
 # %% ../../nbs/core/20_sample.ipynb #d067b546
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -51,8 +52,11 @@ def sample_image(
     """
     if isinstance(sample, Mapping) or isinstance(sample, (tuple, list)) and len(sample) > 1:
         return fields_of(sample)['image']
+    what = type(sample).__name__
+    if isinstance(sample, (tuple, list)):
+        what += f' of length {len(sample)}'
     raise TypeError(
-        f'a sample must be (image, target, …) or a dict, but the dataset returned {type(sample).__name__}')
+        f'a sample must be (image, target, …) or a dict, but the dataset returned {what}')
 
 
 def image_tensors(
@@ -146,6 +150,10 @@ def as_pil_image(
     if is_array and image.dtype in (torch.uint8, np.uint8):
         return to_pil_image(image)
     what = f'{image.dtype} {type(image).__name__}' if is_array else type(image).__name__
+    if isinstance(image, (str, PathLike)):
+        raise TypeError(
+            f'the dataset returned the path {str(image)!r} as an image: return PIL images, or read the files with '
+            'ImageDataset(root, table=…), a table of paths and labels')
     raise TypeError(
         f'the dataset returned {what} as an image: return PIL images or uint8 (0..255), which '
                     'create_loader converts to float; or pass create_loader a transform= that normalizes, with '

@@ -95,7 +95,9 @@ def _split_name(name: str) -> tuple[str, str]:
     if kind in ('folder', 'image_folder') and not rest:
         kind = ''
     if kind not in _KINDS:
-        raise ValueError(f'unknown dataset name {name!r}: must be one of {_NAMES}')
+        is_root = os.path.exists(expand_home(name))
+        advice = f"; for this path, create_dataset('', {name!r})" if is_root else ''
+        raise ValueError(f'unknown dataset name {name!r}: must be one of {_NAMES}{advice}')
     return kind, rest
 
 # %% ../../nbs/datasets/60_factory.ipynb #cc37a3b4

@@ -47,6 +47,10 @@ def _reader_of(owner: type, reader: Any, root: Any, split: str | None, settings:
         except UnknownArgument as error:
             allowed = list(dict.fromkeys([*argument_names(owner), *error.allowed]))
             raise UnknownArgument(owner.__name__, error.name, allowed, _HINTS) from None
+    if not hasattr(reader, '__getitem__') and not hasattr(reader, '__iter__'):
+        raise TypeError(
+            f'reader has type {type(reader).__name__}: pass a name, or an object whose items are (bytes, target); '
+            'pass a transform as transform=')
     settings = [name for name, value in settings.items() if value is not None]
     if settings:
         raise TypeError(f'{", ".join(settings)} cannot be used together with a reader object')

@@ -13,7 +13,7 @@ from urllib.request import url2pathname
 
 from ..core.checks import argument_names, check_arguments, check_type
 from ..core.paths import StrPath, expand_home
-from .base import Reader, split_group
+from .base import Reader, is_split_name, split_group
 from .folder import ReaderImageFolder, find_splits, holds_images, list_folder, may_hold_images
 from .huggingface import ReaderHfds, ReaderHfids
 from .pack import ReaderPack, ReaderShards, holds_shards, read_pack
@@ -61,7 +61,10 @@ def _local_or_url(root: Any) -> Any:
     if not is_url(root):
         return expand_home(root)
     if root.lower().startswith('file:'):
-        return url2pathname(urlsplit(root).path)
+        parts = urlsplit(root)
+        if parts.netloc not in ('', 'localhost'):
+            raise ValueError(f'{root} has no absolute path: write file:///path/to/photos, or pass the path itself')
+        return url2pathname(parts.path)
     return check_url(root)
 
 
@@ -121,7 +124,7 @@ def create_reader(
         root, table = None, root
     if table is not None:
         return _create(ReaderTable, kwargs, table, root, split)
-    if root is None:
+    if root is None or root == '':
         raise ValueError(
             'root is missing: pass the folder of the dataset, or a file that lists its samples')
     if kind in ('', 'tar') and read_pack(root) is not None:
@@ -134,6 +137,6 @@ def create_reader(
             f'{root} is a file: pass the folder that contains the class folders, or a table. {not_a_table(root)}')
     if kind in ('', 'folder'):
         return _create(ReaderImageFolder, kwargs, root, split)
+    advice = f'to read a split, pass split={name!r}' if is_split_name(name) else 'omit it to detect what is at the root'
     raise ValueError(
-        f'unknown reader {name!r}: must be one of folder, tar, {"/…, ".join(_PREFIXES)}/…; '
-        'omit it to detect what is at the root')
+        f'unknown reader {name!r}: must be one of folder, tar, {"/…, ".join(_PREFIXES)}/…; {advice}')

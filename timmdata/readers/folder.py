@@ -21,7 +21,7 @@ from ..core.arguments import warn_caller
 from ..core.faults import printable
 from ..core.paths import StrPath, expand_home
 from .requests import open_single
-from .store import is_url, list_names, list_objects
+from .store import is_url, list_names, list_objects, not_found
 from .base import SPLIT_NAMES, NoSplitError, ReaderFiles, choose_split, is_split_name
 from .base import is_whole, split_group
 from .class_map import ClassMap, natural_key
@@ -113,7 +113,7 @@ def find_splits(
     """
     root = expand_home(root)
     if not is_url(root) and not os.path.exists(root):
-        raise FileNotFoundError(f'there is no folder {root}')
+        raise not_found('folder', root)
     if os.path.isfile(root):
         raise NotADirectoryError(
             f'{root} is a file: pass the folder that contains the class folders')
@@ -429,6 +429,19 @@ def index_folder(
     return keep_index(index_file, os.fspath(root), settings, scan)
 
 # %% ../../nbs/readers/30_folder.ipynb #0b94790d
+_ARCHIVES = ('.zip', '.rar', '.7z', '.gz', '.tgz', '.bz2', '.xz', '.zst')   # files that must be unpacked first
+
+
+def _refuse_archives(root: StrPath, folders: Iterable[str]):
+    "Raise ValueError if folders without images contain archives."
+    found = [os.path.join(folder, name) for folder in folders for name in list_folder(os.path.join(root, folder))[1]
+             if name.lower().endswith(_ARCHIVES)]
+    if found:
+        raise ValueError(
+            f'found no images in {printable(root)}, but archives ({len(found):,}), such as {printable(found[0])}: '
+            'unpack them first')
+
+
 class ReaderImageFolder(ReaderFiles):
     """Read images from class folders.
 
@@ -461,6 +474,8 @@ class ReaderImageFolder(ReaderFiles):
         starts = find_splits(root) if self.split else []
         index = index_folder(root, starts if self.split in starts else [self.split],
                              extensions, index_file)
+        if not len(index.table):
+            _refuse_archives(root, index.folders)
         if split and not self.split and _nested_splits(index.folders):
             raise NoSplitError(
                 f'{printable(root)} has no splits, but a folder below it has: '

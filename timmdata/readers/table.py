@@ -32,7 +32,7 @@ from .base import ReaderFiles, choose_split, is_whole, matching_splits
 from .sample_table import LabelLists, SampleTable
 from .target_fields import is_multihot, split_keys
 from .requests import keep_objects, open_ranges, open_single
-from .store import Stored, absolute_path, find_objects, is_url
+from .store import Stored, absolute_path, find_objects, is_url, not_found
 
 # %% ../../nbs/readers/50_table.ipynb #9760d346
 # extensions of files that `read_table` reads
@@ -249,8 +249,7 @@ def read_table(
         path = str(keep_objects(name[0], [name[1]])/name[1])   # a copy
     if not os.path.isfile(path):
         similar = None if is_url(where) else _SimilarPaths('').find(where)
-        there = f'; {similar!a} is there, which looks the same' if similar else ''
-        raise FileNotFoundError(f'there is no table {where}{there}')
+        raise not_found('table', where, similar)
     if suffix not in TABLE_TYPES:
         raise ValueError(not_a_table(where))
     if suffix == '.parquet':

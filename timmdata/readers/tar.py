@@ -35,7 +35,7 @@ from .folder import list_folder
 from .sample_table import SampleTable
 from .shard_cache import CachedRanges, ShardCache
 from .requests import Ranges, open_object, open_ranges
-from .store import absolute_path, is_url, list_objects
+from .store import absolute_path, is_url, list_objects, not_found
 
 # %% ../../nbs/readers/40_tar.ipynb #23ee45a5
 _HEADER_BYTES = 16 << 20   # a header has a name and attributes: some hundred bytes
@@ -170,7 +170,7 @@ def list_archives(
         names = [posixpath.join(folder, name) for folder in ('', *list_folder(root)[0])
                                            for name in list_folder(os.path.join(root, folder))[1]]
     else:
-        raise FileNotFoundError(f'there is no tar or folder of tars at {root}')
+        raise not_found('tar or folder of tars', root)
     found = [name for name in names if name.lower().endswith('.tar')]
     if not found:
         raise ValueError(f'there is no .tar in {root}')
