@@ -776,7 +776,7 @@ def write_pack(
     num_workers: int | None = None,
     progress: bool = True,
 ) -> PackReport:
-    """Write a dataset into shards with an index, for `ImageDataset(out)`; an interrupted pack is resumed.
+    """Write a dataset into shards with an index, for `ImageDataset(out)`; an interrupted pack is checked and resumed.
 
     >>> from timmdata import ImageDataset, write_pack
     >>> report = write_pack(ImageDataset('photos', split='val'), 'packed', short_side=256)
