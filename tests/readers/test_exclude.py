@@ -67,3 +67,8 @@ def test_a_function_is_described_wherever_its_file_lies():
         exec(compile(text, name, 'exec'), there)
         made.append(describe(there['pairs']))
     assert made[0] == made[1] != made[2]
+
+
+def test_a_name_that_looks_like_one_of_a_sample_is_told(photos):
+    with pytest.raises(ValueError, match="1 of 1 names match no sample.*'ant/A.png' looks like 'ant/a.png'"):
+        ImageDataset(photos, exclude=['ant/A.png'])
