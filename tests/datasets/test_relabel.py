@@ -87,3 +87,15 @@ def test_targets_that_have_several_columns():
     assert targets_of(Plain(details, target_transform=lambda target: int(target[0]))).tolist() == [2, 0]
     with pytest.raises(ValueError, match='must be class indexes'): targets_of(Plain(details))
     with pytest.raises(ValueError, match='no class has index 3'): relabel(Plain([0, 3]), {'cat': 'cat'})
+
+
+def test_the_classes_of_a_relabeled_dataset_are_as_many_as_a_model_needs(photos, frame):
+    "An own dataset is wrapped; its classes are listed as those of an ImageDataset."
+    dataset = ImageDataset(photos, table=frame, split=None)
+    class Own(torch.utils.data.Dataset):
+        class_to_idx, targets = dataset.class_to_idx, dataset.targets
+        def __len__(self): return len(dataset)
+        def __getitem__(self, index): return dataset[index]
+    for class_map in (None, {'x': 3}):
+        made = [relabel(one, {'ant': 'x', 'cat': 'x'}, class_map) for one in (dataset, Own())]
+        assert made[0].classes == made[1].classes == (['x'] if class_map is None else ['0', '1', '2', 'x'])

@@ -75,3 +75,8 @@ def test_a_file_that_lists_nothing_is_named(photos, tmp_path, name, content):
     (tmp_path/name).write_bytes(content)
     with pytest.raises(ValueError, match=rf'{name} does not list names .*: must be JSON, or text in UTF-8 with one name per line'):
         ImageDataset(photos, exclude=tmp_path/name)
+
+
+def test_a_name_that_looks_like_one_of_a_sample_is_told(photos):
+    with pytest.raises(ValueError, match="1 of 1 names match no sample.*'ant/A.png' looks like 'ant/a.png'"):
+        ImageDataset(photos, exclude=['ant/A.png'])

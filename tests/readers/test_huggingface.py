@@ -7,11 +7,14 @@ import numpy as np
 import pytest
 from grids import quick
 from loader_targets import collect_targets
+from PIL import Image
 
 from timmdata import LabelMap, create_loader, relabel
+from timmdata.core.faults import ImageReadError
 from timmdata.datasets.factory import create_dataset
 from timmdata.datasets.image_dataset import ImageDataset, IterableImageDataset
-from timmdata.readers.huggingface import ReaderHfids
+from timmdata.readers.class_map import build_class_map
+from timmdata.readers.huggingface import ReaderHfds, ReaderHfids
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.filterwarnings('ignore:This DataLoader will create')]
 NUM, SHARDS = 40, 4
@@ -141,3 +144,84 @@ def test_training_with_a_stream(hf):
     assert [k for _, k in first] != [k for _, k in second]
     with pytest.raises(ValueError, match=r'files \(4\) than workers \(5\)'):
         list(create_loader(create(), 16, 8, is_training=True, num_workers=5, persistent_workers=False, device='cpu'))
+
+
+# ---- what people bring
+
+def of_images(images, labels, feature, image='image', label='label'):
+    datasets = pytest.importorskip('datasets')
+    features = datasets.Features({image: datasets.Image(), label: feature})
+    return datasets.Dataset.from_dict({image: images, label: labels}, features=features)
+
+
+@pytest.fixture
+def two(hf):
+    import datasets
+    return of_images([Image.new('RGB', (9, 7), (k, 0, 0)) for k in range(3)], [1, 0, 1], datasets.ClassLabel(names=['b', 'a']))
+
+
+@pytest.mark.parametrize('place', ['root', 'reader', 'splits'])
+def test_a_dataset_of_the_package_is_read_as_by_its_reader(two, place):
+    import datasets
+    splits = datasets.DatasetDict(train=two.select([0]), validation=two)
+    given = dict(root=(two,), reader=(None, two), splits=(splits, None, 'val'))[place]
+    dataset = ImageDataset(*given)
+    assert [target for _, target in dataset] == [1, 0, 1] == dataset.targets and dataset.classes == ['b', 'a']
+    assert [image.getpixel((0, 0))[0] for image, _ in dataset] == [0, 1, 2] and 'classes: 2' in repr(dataset)
+    assert pickle.loads(pickle.dumps(dataset))[1][1] == 0
+    if place == 'splits': assert len(ImageDataset(splits)) == 1
+    if place == 'root': assert ImageDataset(two, class_map={'a': 0, 'b': 1}).targets == [0, 1, 0]
+    with pytest.raises(TypeError, match='is a stream: read it with IterableImageDataset'): ImageDataset(two.to_iterable_dataset())
+
+
+@pytest.mark.parametrize('on_error', ['raise', 'skip', 'replace'])
+def test_a_null_image_is_a_bad_sample(two, on_error):
+    photos = [row['image'] for row in two]
+    dataset = ImageDataset(of_images([photos[0], None, photos[2]], [0, 1, 0], two.features['label']), on_error=on_error)
+    assert dataset.filenames() == ['0', '1', '2']
+    if on_error == 'raise':
+        with pytest.raises(ImageReadError, match=r'cannot read 1 \(index 1\): .*it is null'): dataset[1]
+        return
+    with pytest.warns(RuntimeWarning, match='index 1'):
+        targets = collect_targets(create_loader(dataset, 16, 2, is_training=True, shuffle=False, drop_last=False, num_workers=0, device='cpu'))
+    assert targets == [0, 0, 0][:2 + (on_error == 'replace')] and [bad.index for bad in dataset.bad_samples] == [1]
+
+
+def test_a_null_image_in_a_stream_is_a_bad_sample(two):
+    photos = [row['image'] for row in two]
+    stream = of_images([photos[0], None, photos[2]], [0, 1, 0], two.features['label']).to_iterable_dataset()
+    with pytest.raises(ImageReadError, match='sample 1.*it is null'): list(IterableImageDataset(reader=ReaderHfids(stream)))
+    with pytest.warns(RuntimeWarning, match='sample 1'):
+        assert [target for _, target in IterableImageDataset(reader=ReaderHfids(stream), on_error='skip')] == [0, 0]
+
+
+def test_labels_that_are_strings_need_a_class_map(two):
+    "Each split would number its own names; the class map of the message works."
+    import datasets
+    strings = of_images([row['image'] for row in two], ['dog', 'cat', 'dog'], datasets.Value('string'), label='kind')
+    for kind, given in ((ReaderHfds, strings), (ReaderHfids, strings.to_iterable_dataset())):
+        with pytest.raises(ValueError, match=r"the labels in 'kind' are strings: pass class_map=.*dataset.unique\('kind'\)"):
+            kind(given, target_key='kind')
+    class_map = build_class_map(strings.unique('kind'))
+    dataset = ImageDataset(strings, target_key='kind', class_map=class_map)
+    assert dataset.targets == [1, 0, 1] == [target for _, target in dataset]
+    text = ImageDataset(strings, target_key=None, additional_features='kind')
+    assert text[1][1:] == (-1, 'cat') and text.targets == [-1] * 3 and 'none, so every target' in repr(text)
+
+
+def test_other_names_of_columns_are_advised(two):
+    import datasets
+    feature = datasets.ClassLabel(names=['b', 'a'])
+    renamed = two.rename_columns({'image': 'img', 'label': 'fine_label'})
+    with pytest.raises(ValueError, match="no column 'image'; available: img, fine_label: pass input_key='img'$"): ImageDataset(renamed)
+    with pytest.raises(ValueError, match="no field 'label'; available: img, fine_label: pass target_key='fine_label'$"):
+        ImageDataset(renamed, input_key='img')
+    both = renamed.add_column('coarse_label', [0, 0, 1]).cast_column('coarse_label', feature)
+    with pytest.raises(ValueError, match="pass target_key='fine_label' or target_key='coarse_label'$"): ImageDataset(both, input_key='img')
+    assert ImageDataset(both, input_key='img', target_key='coarse_label').targets == [0, 0, 1]
+
+
+def test_several_fields_may_be_a_list(hf):
+    dataset = ImageDataset(hf[1], target_key=['x', 'y'])
+    assert dataset[1][1] == [0, 1] == ImageDataset(hf[1], target_key='x,y')[1][1] and dataset.class_to_idx == {'x': 0, 'y': 1}
+    assert ImageDataset(hf[1], target_key=['y'])[0][1] == [0]

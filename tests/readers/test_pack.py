@@ -250,3 +250,19 @@ def test_a_sample_without_a_class_says_what_can_be_passed(tmp_path):
     (['1.jpg', '1.txt'], False), (['cat/1.jpg', 'cat/1.txt'], False), (['1.jpg', '1.cls2'], False)])
 def test_shards_are_told_by_their_keys(tmp_path, names, is_sharded):
     assert holds_shards(shard(tmp_path/'a.tar', *names)) == is_sharded
+
+
+def test_lists_with_a_0_or_1_for_each_class_are_not_read_as_class_indexes(photos, tmp_path):
+    "webdataset writes the shard; without a word, [1, 0, 0] would be the classes 1, 0 and 0."
+    wds = pytest.importorskip('webdataset')
+    rows = [[1, 0, 0], [0, 0, 0], [0, 1, 1]]
+    with wds.TarWriter(str(tmp_path/'0.tar')) as writer:
+        for k, row in enumerate(rows):
+            writer.write({'__key__': str(k), 'jpg': photos[k][0], 'json': dict(tags=row, names=['x'] * k, a=row[0], b=1)})
+    with pytest.raises(ValueError, match="pass target_format='multihot'"): ImageDataset(tmp_path, target_key='tags')
+    dataset = ImageDataset(tmp_path, target_key='tags', target_format='multihot')
+    assert [target.tolist() for _, target in dataset] == rows
+    indexes = ImageDataset(tmp_path, target_key='tags', target_format='indices')
+    assert [target.tolist() for _, target in indexes] == [[1, 1], [1, 0], [1, 1]]
+    flags = ImageDataset(tmp_path, target_key=['a', 'b'])
+    assert [target.tolist() for _, target in flags] == [[1, 1], [0, 1], [0, 1]]

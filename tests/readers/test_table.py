@@ -1,8 +1,10 @@
 "Tables of labels, against pandas and pyarrow; faults that people make."
 import os
 import pickle
+import re
 import subprocess
 import sys
+import unicodedata
 import warnings
 from unittest.mock import patch
 
@@ -260,6 +262,287 @@ def test_a_label_below_zero_is_told_as_what_it_is(photos, target):
     assert 'class map' not in str(caught.value)
     with pytest.raises(TableError, match='1 × label that is not in the class map: row 3'):
         ReaderTable(table, photos, class_map={'0': 0, '1': 1})
+
+
+# ---- several labels
+
+def targets_of(dataset) -> list:
+    "The targets as they reach a batch of evaluation."
+    loader = create_loader(dataset, 8, 3, num_workers=0, device='cpu')
+    return torch.cat([targets for _, targets in loader]).tolist()
+
+
+def of_labels(photos, labels, **settings):
+    return ImageDataset(photos, table=dict(path=[f'{k}.png' for k in range(len(labels))], target=labels), **settings)
+
+
+MULTIHOT = [[1, 0, 0, 0, 1], [0, 0, 0, 0, 0], [0, 1, 1, 0, 0], [0, 0, 0, 0, 0]]
+
+
+@pytest.mark.parametrize('kind', ['lists', 'floats', 'bools', 'tuples', 'arrays', 'matrix', 'pandas', 'polars', 'pyarrow', 'jsonl', 'text'])
+def test_lists_with_a_0_or_1_for_each_class(photos, kind, tmp_path):
+    "Each position is a class, also one that no row has; the loss of torch takes the batch."
+    cells = dict(floats=[list(map(float, row)) for row in MULTIHOT], bools=[list(map(bool, row)) for row in MULTIHOT],
+                 tuples=list(map(tuple, MULTIHOT)), arrays=[numpy.array(row, numpy.float32) for row in MULTIHOT],
+                 matrix=numpy.array(MULTIHOT), text=[' '.join(map(str, row)) for row in MULTIHOT]).get(kind, MULTIHOT)
+    table = dict(path=[f'{k}.png' for k in range(4)], target=cells)
+    if kind == 'jsonl':
+        pandas.DataFrame(table).to_json(tmp_path/'t.jsonl', orient='records', lines=True)
+        table = tmp_path/'t.jsonl'
+    elif kind in ('pandas', 'polars', 'pyarrow'):
+        table = dict(pandas=pandas.DataFrame, polars=polars.DataFrame, pyarrow=pyarrow.table)[kind](table)
+    dataset = ImageDataset(photos, table=table, **({'target_separator': ' '} if kind == 'text' else {}))
+    assert targets_of(dataset) == MULTIHOT and len(dataset.classes) == len(dataset.class_to_idx) == 5
+    logits = torch.zeros(4, len(dataset.classes))
+    assert torch.nn.functional.binary_cross_entropy_with_logits(logits, torch.tensor(targets_of(dataset))) > 0
+
+
+@pytest.mark.parametrize('labels', [[[0, 1], [1, 0], [0, 1]], [[0., 1.], [1., 0.]], ['0|1', '1|0'], [[0, 1], None]])
+def test_lists_of_two_that_have_two_readings_need_target_format(photos, labels):
+    settings = dict(target_separator='|') if isinstance(labels[0], str) else dict(on_problem='drop')
+    with pytest.raises(ValueError, match=r"class indexes, or a 0 or 1 .*target_format='indices'.*target_format='multihot'"):
+        of_labels(photos, labels, **settings)
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')   # None is a row without a label
+        indexes = targets_of(of_labels(photos, labels, target_format='indices', **settings))
+        multihot = targets_of(of_labels(photos, labels, target_format='multihot', **settings))
+    assert indexes == [[1, 1]] * len(indexes) and multihot == [[0, 1], [1, 0], [0, 1]][:len(multihot)]
+
+
+@pytest.mark.parametrize('labels, expected', [
+    ([[0, 1], [1, 2]], [[1, 1, 0], [0, 1, 1]]), ([[0], [1]], [[1, 0], [0, 1]]), ([[1, 0], [1], []], [[1, 1], [0, 1], [0, 0]]),
+    ([[2., 0.], [1.]], [[1, 0, 1], [0, 1, 0]]), ([['a', ''], ['b', 'a']], [[1, 0], [1, 1]])])
+def test_other_lists_are_class_indexes_or_names(photos, labels, expected):
+    assert targets_of(of_labels(photos, labels)) == expected
+
+
+@pytest.mark.parametrize('labels, settings, message', [
+    ([[0, 1], [0, 2]], dict(target_format='multihot'), r"column 'target' of the table: row 2 has \[0, 2\]"),
+    ([[0, 1], [0, 1, 1]], dict(target_format='multihot'), 'a list of one length'),
+    ([0, 1], dict(target_format='multihot'), 'row 1 has 0'), ([[0.3, 0.7], [1., 0.]], {}, 'To read soft labels'),
+    ([['cat'], 'dog'], {}, 'write a list in every row'), (['', ''], dict(target_separator='|'), 'no row has a label'),
+    ([0, 1], dict(target_format='dense'), 'one of indices, multihot'), ([0, 1], dict(target_type='int'), "must be 'float'"),
+    ([[1], [2]], dict(target_type='float'), 'must be one number'), (['cat', '1'], dict(target_type='float'), "'cat' is not a number")])
+def test_labels_without_a_meaning_are_refused(photos, labels, settings, message):
+    with pytest.raises(ValueError, match=message): of_labels(photos, labels, **settings)
+
+
+@pytest.mark.parametrize('separator, cells', [
+    ('|', ['cat|', 'dog', 'cat||dog', '']), (' ', ['cat  dog', ' dog', '', 'cat ']), ('; ', ['cat; dog', 'dog; ', '', 'cat']), ('|', ['cat', None, 'dog', ' '])])
+@quick(1, 'is_training', [True, False])
+def test_an_empty_piece_is_no_label(photos, separator, cells, is_training, tmp_path):
+    "pandas' get_dummies is the oracle; a cell without labels is a sample without them, in training and in evaluation."
+    expected = pandas.Series(cells).fillna('').str.get_dummies(separator)
+    expected = expected.T.groupby(expected.columns.str.strip()).max().T.drop(columns='', errors='ignore')
+    frame = pandas.DataFrame(dict(path=[f'{k}.png' for k in range(4)], target=cells))
+    frame.to_csv(tmp_path/'t.csv', index=False)
+    for table in (frame, tmp_path/'t.csv'):
+        dataset = ImageDataset(photos, table=table, target_separator=separator)
+        assert list(dataset.class_to_idx) == list(expected.columns)
+        loader = create_loader(dataset, 8, 4, is_training, shuffle=False, num_workers=0, device='cpu')
+        assert next(iter(loader))[1].tolist() == expected.values.tolist()
+
+
+def test_integers_with_a_trailing_separator_stay_integers(photos):
+    dataset = of_labels(photos, ['3|1|', '1', ''], target_separator='|', class_map={1: 0, 3: 1})
+    assert targets_of(dataset) == [[1, 1], [1, 0], [0, 0]]
+
+
+def flag_frame(kind=int) -> pandas.DataFrame:
+    flags = numpy.array([[1, 0, 0], [0, 1, 0], [0, 0, 0], [1, 1, 0]]).astype(kind)
+    return pandas.DataFrame(flags, columns=['dog', 'cat', 'ant']).assign(path=[f'{k}.png' for k in range(4)], split='train')
+
+
+@pytest.mark.parametrize('kind', [int, float, bool])
+@pytest.mark.parametrize('as_csv', [False, True])
+def test_columns_of_classes(photos, kind, as_csv, tmp_path):
+    "The classes are in the order of the list; the frame's own values are the oracle."
+    frame, table = flag_frame(kind), flag_frame(kind)
+    if as_csv:
+        table = tmp_path/'t.csv'
+        frame.to_csv(table, index=False)
+    for keys in (['dog', 'cat', 'ant'], ['ant', 'dog'], ['cat'], 'ant, dog'):
+        names = keys if isinstance(keys, list) else ['ant', 'dog']
+        dataset = ImageDataset(photos, table=table, target_key=keys)
+        assert targets_of(dataset) == frame[names].astype(int).values.tolist()
+        assert dataset.class_to_idx == {name: k for k, name in enumerate(names)} and dataset.classes == names
+    mapped = ImageDataset(photos, table=table, target_key=['dog', 'cat'], class_map={'cat': 0, 'dog': 2})
+    assert targets_of(mapped) == [[0, 0, 1], [1, 0, 0], [0, 0, 0], [1, 0, 1]]
+
+
+@pytest.mark.parametrize('cell', [2, -1, 0.5, 'x', '', None, [1]])
+def test_columns_of_classes_with_other_values_name_the_row(photos, cell):
+    frame = flag_frame(object)
+    frame.at[2, 'cat'] = cell
+    with pytest.raises(TableError, match=r"1 × value that is not 0 or 1: row 3 \('cat: ") as caught:
+        ImageDataset(photos, table=frame, target_key=['dog', 'cat'])
+    assert list(caught.value.problems) == [2]
+    with pytest.warns(UserWarning, match='left out'):
+        dataset = ImageDataset(photos, table=frame, target_key=['dog', 'cat'], on_problem='drop')
+    assert targets_of(dataset) == [[1, 0], [0, 1], [1, 1]]
+
+
+def test_columns_of_classes_are_pointed_out(photos):
+    frame = flag_frame()
+    with pytest.raises(ValueError, match=re.escape("target_key=['dog', 'cat', 'ant'], if each is a class")):
+        ImageDataset(photos, table=frame)
+    with pytest.warns(UserWarning, match=re.escape("dog, ant also have only 0 and 1")) as caught:
+        ImageDataset(photos, table=frame, target_key='cat')
+    assert len(caught) == 1 and "target_key=['cat', 'dog']" in str(caught[0].message) and caught[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter('error')
+        ImageDataset(photos, table=frame, target_key='cat', fields=['dog'], weight_key='ant')
+        ImageDataset(photos, table=frame.assign(kind='x'), target_key='kind')
+    with pytest.raises(ValueError, match='no column .*bird'): ImageDataset(photos, table=frame, target_key=['cat', 'bird'])
+    with pytest.raises(ValueError, match='no index for the columns dog'):
+        ImageDataset(photos, table=frame, target_key=['cat', 'dog'], class_map={'cat': 0})
+    with pytest.raises(ValueError, match='each once'): ImageDataset(photos, table=frame, target_key=['cat', 'cat'])
+    with pytest.raises(ValueError, match='omit target_separator'):
+        ImageDataset(photos, table=frame, target_key=['cat', 'dog'], target_separator='|')
+
+
+# ---- what separates columns, and the header
+
+@pytest.mark.parametrize('suffix', ['csv', 'tsv'])
+@pytest.mark.parametrize('separator', [',', ';', '\t', '|'])
+@pytest.mark.parametrize('quotes', [0, 1])
+def test_the_header_decides_what_separates_columns(tmp_path, suffix, separator, quotes):
+    "pandas with this separator is the oracle."
+    frame = pandas.DataFrame({'path': ['a.png', 'b.png'], 'my label': ['cat', 'dog'], 'n': [1, 20]})
+    path = tmp_path/f'table.{suffix}'
+    path.write_text(frame.to_csv(index=False, sep=separator, quoting=quotes))
+    assert rows_of(read_table(path)) == pandas.read_csv(path, sep=separator).to_dict('records')
+
+
+def test_a_separator_in_a_quoted_name_or_in_a_row_does_not_count(tmp_path):
+    (tmp_path/'t.csv').write_text('"path;file","label"\na.png;1,"x;y"\n')
+    assert rows_of(read_table(tmp_path/'t.csv')) == [{'path;file': 'a.png;1', 'label': 'x;y'}]
+    (tmp_path/'t.csv').write_text('path\na,b\n'.replace('a,b', 'a;b'))
+    assert rows_of(read_table(tmp_path/'t.csv')) == [{'path': 'a;b'}]
+
+
+@pytest.mark.parametrize('settings', [{}, dict(input_key='0.png', target_key='cat'), dict(input_key='19', target_key='cat')])
+def test_a_table_without_a_header_is_not_read_without_its_first_image(photos, tmp_path, settings):
+    (photos/'19').write_bytes((photos/'19.png').read_bytes())   # a file without an extension
+    first = settings.get('input_key', '0.png')
+    (tmp_path/'t.csv').write_text(f'{first},cat\n1.png,dog\n')
+    for table in (tmp_path/'t.csv', pandas.read_csv(tmp_path/'t.csv')):
+        with pytest.raises(ValueError, match='its first line looks like data: add a line path,label'):
+            ImageDataset(photos, table=table, **settings)
+    (photos/'19').unlink()
+
+
+def test_blanks_around_names_of_columns_and_numbers_do_not_count(photos, tmp_path):
+    "As in pandas, whose numbers are the oracle; names are kept as they are."
+    (tmp_path/'t.csv').write_text('path, label\n0.png, 5\n1.png, 0\n2.png,3\n')
+    dataset = ImageDataset(photos, table=tmp_path/'t.csv')
+    assert targets_of(dataset) == pandas.read_csv(tmp_path/'t.csv')[' label'].tolist()
+    with pytest.warns(UserWarning, match="'cat' and ' cat'|' cat' and 'cat'"): twins = of_labels(photos, ['cat', ' cat', 'dog'])
+    assert twins.class_to_idx == {' cat': 0, 'cat': 1, 'dog': 2}
+
+
+@pytest.mark.parametrize('labels', [['0,5', '1,25'], ['1', '0,5'], ['1,2', '2,3']])
+def test_a_decimal_comma_is_no_name(photos, labels):
+    with pytest.raises(ValueError, match="write the numbers with a point, or pass target_separator=','"): of_labels(photos, labels)
+    assert of_labels(photos, labels, class_map={label: k for k, label in enumerate(labels)})[1][1] == 1
+
+
+@pytest.mark.parametrize('name', ['labels.txt', 'labels.xlsx', 'labels.json', 'labels.csv.gz', 'labels'])
+def test_a_file_of_another_type_is_told_what_is_read(photos, tmp_path, name):
+    (tmp_path/name).write_bytes(b'0.png cat')
+    with pytest.raises(ValueError, match='timmdata reads .csv, .tsv, .jsonl, .ndjson, .parquet. .*table='):
+        ImageDataset(photos, table=tmp_path/name)
+    with pytest.raises(NotADirectoryError, match='is a file: pass the folder .*timmdata reads .csv'): ImageDataset(tmp_path/name)
+
+
+# ---- numbers
+
+def test_labels_from_1_are_warned_of_once(photos):
+    "The number of classes is right for torch's loss, and the class_map in the warning works."
+    with pytest.warns(UserWarning) as caught: dataset = of_labels(photos, [1, 2, 4])
+    assert len(caught) == 1 and caught[0].filename == __file__
+    message = str(caught[0].message)
+    assert 'class indexes 1 to 4, so no sample has index 0' in message and dataset.classes == ['0', '1', '2', '3', '4']
+    assert 'classes: 5' in repr(dataset)
+    torch.nn.functional.cross_entropy(torch.zeros(3, len(dataset.classes)), torch.tensor(targets_of(dataset)))
+    advised = eval(message.partition('class_map=')[2], {'str': str, 'range': range})
+    with warnings.catch_warnings():
+        warnings.simplefilter('error')
+        moved = of_labels(photos, [1, 2, 4], class_map=advised)
+        assert targets_of(moved) == [0, 1, 3] and len(moved.classes) == 4
+        for labels in ([0, 1, 3], ['0', '2'], ['a', 'b'], [1.5, 2], [[0], [2]]): of_labels(photos, labels)
+        of_labels(photos, [1, 2], target_type='float')
+    with pytest.warns(UserWarning, match='no sample has index 0'): of_labels(photos, [[1], [2, 3]])
+
+
+@pytest.mark.parametrize('kind', ['csv', 'pandas', 'polars', 'parquet', 'jsonl', 'lists'])
+def test_whole_numbers_with_a_fraction_of_zero_are_class_indexes(photos, kind, tmp_path):
+    "pandas' Int64 is the oracle; one gap in a column of integers makes floats of them."
+    frame = pandas.DataFrame(dict(path=[f'{k}.png' for k in range(5)], target=[0, 2, None, 2, 1]))
+    assert frame.target.dtype == float
+    table = tmp_path/f't.{kind}'
+    if kind == 'csv': frame.to_csv(table, index=False)
+    elif kind == 'parquet': frame.to_parquet(table)
+    elif kind == 'jsonl': frame.to_json(table, orient='records', lines=True)
+    else: table = dict(pandas=frame, polars=polars.from_pandas(frame), lists=frame.to_dict('list'))[kind]
+    with pytest.raises(TableError, match=r'1 × no target: row 3'): ImageDataset(photos, table=table)
+    with pytest.warns(UserWarning, match='left out'): dataset = ImageDataset(photos, table=table, on_problem='drop')
+    assert targets_of(dataset) == frame.target.dropna().astype('Int64').tolist() and dataset.class_to_idx == {'0': 0, '1': 1, '2': 2}
+    with pytest.warns(UserWarning): scored = ImageDataset(photos, table=table, on_problem='drop', target_type='float')
+    assert targets_of(scored) == frame.target.dropna().tolist() and scored.class_to_idx == {}
+    assert torch.tensor(targets_of(scored)).is_floating_point()
+
+
+@pytest.mark.parametrize('labels', [['0', '', '1'], ['cat', '', 'dog'], ['cat', ' ', 'dog']])
+def test_an_empty_label_is_no_class(photos, labels):
+    with pytest.warns(UserWarning, match=r'1 × no target: row 2'): dataset = of_labels(photos, labels, on_problem='drop')
+    assert targets_of(dataset) == [0, 1] and len(dataset.classes) == 2
+
+
+def test_a_class_map_may_have_numbers_and_cuts_nothing_off(photos):
+    for labels in ([7, 9], ['7', '9'], [7., 9.], ['7.0', '9.0']):
+        for class_map in ({7: 1, 9: 0}, {'7': 1, '9': 0}): assert targets_of(of_labels(photos, labels, class_map=class_map)) == [1, 0]
+    with pytest.raises(TableError, match=r'1 × label that is not in the class map: row 2 \(0.5\)'):
+        of_labels(photos, [0, 0.5], class_map={'0': 0})
+    with pytest.raises(ValueError, match='two indexes for class 7'): of_labels(photos, [7], class_map={7: 1, '7': 0})
+    with pytest.raises(TableError, match="'Cat' looks like 'cat'"): of_labels(photos, ['Cat', 'dog'], class_map={'cat': 0, 'dog': 1})
+    with pytest.raises(TableError, match="pass target_type='float'"): of_labels(photos, [0, -1])
+
+
+@pytest.mark.parametrize('kind', ['pandas', 'series', 'pyarrow', 'parquet', 'polars', 'numbers', 'intervals'])
+def test_ordered_categories_keep_their_order(photos, kind, tmp_path):
+    "pandas' codes are the oracle, also for a category without a row; without an order, names are sorted as elsewhere."
+    order = [10, 2, 30] if kind == 'numbers' else ['low', 'middle', 'high']
+    column = pandas.Categorical([order[0], order[2], order[0]], order, ordered=True)
+    if kind == 'intervals': column = pandas.cut([5, 25, 5], [0, 10, 20, 30])
+    frame = pandas.DataFrame(dict(path=['0.png', '1.png', '2.png'], target=column))
+    table = frame
+    if kind == 'series': table = dict(path=frame.path, target=frame.target)
+    if kind == 'pyarrow': table = pyarrow.table(frame)
+    if kind == 'polars': table = polars.DataFrame(dict(path=frame.path.tolist(), target=polars.Series(list(column), dtype=polars.Enum(order))))
+    if kind == 'parquet': frame.to_parquet(table := tmp_path/'t.parquet')
+    dataset = ImageDataset(photos, table=table)
+    assert targets_of(dataset) == frame.target.cat.codes.tolist() and dataset.classes == list(map(str, column.categories))
+    names = {name: k for k, name in enumerate(reversed(dataset.classes))}
+    assert targets_of(ImageDataset(photos, table=table, class_map=names)) == [2, 0, 2]
+    unordered = ImageDataset(photos, table=frame.assign(target=pandas.Categorical(['b', 'a', 'b'], ['b', 'c', 'a'])))
+    assert unordered.class_to_idx == {'a': 0, 'b': 1}
+
+
+# ---- files that are there under another name
+
+@pytest.mark.parametrize('there, listed', [
+    ('caf\u00e9.png', 'cafe\u0301.png'), ('A.PNG', 'a.png'), ('a.png', ' a.png'), ('in/a.png', 'In\\a.png'),
+    ('caf\u00e9/a b.png', unicodedata.normalize('NFD', 'caf\u00e9') + '/a\u00a0b.png')])
+def test_a_file_under_a_name_that_looks_the_same_is_named(tmp_path, there, listed):
+    (tmp_path/there).parent.mkdir(exist_ok=True)
+    (tmp_path/there).write_bytes(b'x')
+    for path in (listed, str(tmp_path/listed)):
+        with pytest.raises(TableError) as caught: ReaderTable(dict(path=[path, 'none.png'], target=['x', 'y']), tmp_path)
+        assert f'1 of the missing files are there under a name that looks the same: {ascii(path)} is there as ' in str(caught.value)
+        assert ascii(there) in str(caught.value).replace(str(tmp_path) + '/', '') and '2 × missing file' in str(caught.value)
+    (tmp_path/'Labels.csv').write_text('path,target\n')
+    with pytest.raises(FileNotFoundError, match="Labels.csv' is there"): ImageDataset(tmp_path/'labels.csv')
 
 
 # ---- objects of a store

@@ -1,5 +1,7 @@
 "Targets of any form are timm's."
 
+import itertools
+
 import numpy as np
 import pytest
 import timm.data as timm_data
@@ -8,7 +10,7 @@ from timm.data.readers.targets import get_field as timm_get_field
 
 from timmdata import create_loader
 from timmdata.datasets.factory import create_dataset
-from timmdata.readers.target_fields import MultiLabelTarget, TargetFields, get_field
+from timmdata.readers.target_fields import MultiLabelTarget, TargetFields, get_field, is_multihot
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -50,3 +52,24 @@ def test_targets_are_remapped_as_by_timm():
     for values, class_map in (([0, .5, 1], {0: 2, 2: 0}), ([1, 0], {1: 0})):
         ours = TargetFields('t', (), class_map, 'multihot')({'t': values})
         assert ours == remap_target(values, class_map, dense=True)
+
+
+def test_fields_with_a_0_or_1_may_be_a_list_and_must_have_a_value():
+    record = {'a': 1, 'b': 0, 'c': True}
+    for keys, expected in ((['a', 'b', 'c'], [0, 2]), ('b, c', [1]), (['b'], []), ('a', 1), (None, -1)):
+        assert TargetFields(keys)(record) == expected
+    assert TargetFields(['a', 'b']).class_to_idx == {'a': 0, 'b': 1}
+    with pytest.raises(ValueError, match="field 'b' has no value"): TargetFields(['a', 'b'])({'a': 1, 'b': None})
+    for keys in ([], ['a', 'a'], ['a', ''], ['a', 3]):
+        with pytest.raises(ValueError, match='each once, separated by commas or in a list'): TargetFields(keys)
+
+
+def test_lists_of_0_and_1_are_told_from_class_indexes():
+    "Every set of class indexes in two rows of two or three: multi-hot if a list has an index twice, which none of indexes has."
+    for num in (2, 3):
+        rows = list(itertools.product((0, 1), repeat=num))
+        for pair in itertools.product(rows, repeat=2):
+            if any(len(set(row)) < num for row in pair): assert is_multihot(pair)
+            else:
+                with pytest.raises(ValueError, match='target_format'): is_multihot(pair)
+    assert not is_multihot([]) and not is_multihot([[], []]) and not is_multihot([[0, 1], [2, 0]])

@@ -11,8 +11,9 @@ import torch
 from grids import few
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset, Subset
 
+from timmdata import NaFlex, NaFlexMixup, create_loader
 from timmdata.core.rng import KeyedRandom
 from timmdata.pipeline.collate import FastCollateMixup
 from timmdata.transforms.mixup import MixParams, Mixup, check_target, mixup_target, paste_masked, paste_slices, rand_bbox, rand_bbox_minmax
@@ -368,3 +369,66 @@ def test_cuda_does_not_wait_and_shows_a_wrong_index():
     try: _, soft = mixing.apply(x, target, params)
     finally: torch.cuda.set_sync_debug_mode('default')
     assert soft[3].isnan().all() and soft[0].isnan().all() and not soft[1:3].isnan().any()
+
+
+# ---- the number of classes
+
+class Seven(Dataset):
+    "Images of seven classes; `names` says whether the dataset knows them."
+
+    def __init__(self, names=True, target_transform=None):
+        self.target_transform = target_transform
+        if names: self.class_to_idx = {f'class {k}': k for k in range(NUM_CLASSES)}
+        self.targets = list(range(NUM_CLASSES)) * 2
+
+    def __len__(self): return len(self.targets)
+    def __getitem__(self, index):
+        target = self.targets[index]
+        return images_of(1)[0], target if self.target_transform is None else self.target_transform(target)
+
+
+def first_batch(dataset, **settings):
+    return next(iter(create_loader(dataset, 16, 8, is_training=True, seed=1, num_workers=0, device='cpu', **settings)))
+
+
+@pytest.mark.parametrize('settings', [
+    {}, dict(use_prefetcher=False),
+    dict(use_prefetcher=False, transform=lambda image: images_of(1)[0].float())], ids=['device', 'workers', 'collate'])
+def test_the_loader_takes_the_number_of_classes_of_the_dataset(settings):
+    "The batch is that of the number given by hand, and as wide as a loss for the dataset's classes needs."
+    kinds = [lambda **given: dict(mixup=Mixup(0.8, **given)), lambda **given: dict(collate_fn=FastCollateMixup(0.8, **given))]
+    if 'transform' in settings: kinds = kinds[1:]
+    for kind in kinds:
+        found, given = (first_batch(Seven(), **made, **settings) for made in (kind(), kind(num_classes=NUM_CLASSES)))
+        assert found[1].shape == (8, NUM_CLASSES) and torch.equal(found[1], given[1])
+
+
+def test_the_mixing_of_the_user_is_not_changed_but_its_switch_works():
+    mixup = Mixup(0.8)
+    loader = create_loader(Subset(Seven(), range(8)), 16, 8, is_training=True, mixup=mixup, num_workers=0, device='cpu')
+    assert mixup.num_classes is None and repr(mixup) == repr(Mixup(0.8))
+    mixup.mixup_enabled = False
+    targets = next(iter(loader))[1]
+    assert not loader.mixup_enabled and targets.shape == (8, NUM_CLASSES) and (targets > 0.5).sum() == 8
+
+
+def test_alone_the_number_of_classes_is_timms():
+    "1000, where nobody tells another one."
+    images, targets = images_of(4).float(), torch.arange(4)
+    assert Mixup()(images, targets)[1].shape == timm_mixup.Mixup()(images.clone(), targets)[1].shape == (4, 1000)
+    for kind in (Mixup, FastCollateMixup):
+        with pytest.raises(ValueError, match='num_classes=0: must be an integer >= 1'): kind(num_classes=0)
+    with pytest.raises(ValueError, match='num_classes=None: must be an integer >= 1'): NaFlexMixup(num_classes=None)
+
+
+@pytest.mark.parametrize('made', [lambda **given: dict(mixup=Mixup(**given)), lambda **given: dict(collate_fn=FastCollateMixup(**given))])
+def test_an_unknown_or_wrong_number_of_classes_is_an_error_at_once(made):
+    for dataset in (Seven(names=False), Seven(target_transform=lambda k: k // 2)):
+        with pytest.raises(ValueError, match='needs the number of classes.*pass num_classes, as in'): first_batch(dataset, **made())
+    with pytest.raises(ValueError, match='num_classes=5, but the dataset has class index 6: pass num_classes=7'):
+        first_batch(Seven(), **made(num_classes=5))
+    with pytest.raises(ValueError, match='NaFlexMixup has num_classes=5'):
+        first_batch(Seven(), mixup=NaFlexMixup(num_classes=5), naflex=NaFlex())
+    for dataset in (Subset(Seven(), [0, 1, 2, 3, 4] * 2), Seven(target_transform=lambda k: k % 5)):
+        assert first_batch(dataset, **made(num_classes=5))[1].shape == (8, 5)   # no sample has another class
+    assert first_batch(Seven(), **made(num_classes=9))[1].shape == (8, 9)
