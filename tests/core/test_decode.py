@@ -258,8 +258,8 @@ def test_an_orientation_before_the_damage_counts():
 # ---- formats that are opened, and what is no image
 
 def test_the_formats_are_those_of_the_extensions_that_are_listed():
-    known = Image.registered_extensions()
-    assert {known[extension] for extension in get_img_extensions()} <= set(open_formats()) and 'EPS' not in open_formats()
+    known = Image.registered_extensions() | dict.fromkeys(('.jif', '.pjpeg', '.pjp'), 'JPEG')   # other names of JPEG files
+    assert {known[extension] for extension in get_img_extensions()} == set(open_formats()) and 'EPS' not in open_formats()
 
 
 def test_a_jpg_that_is_eps_starts_no_program(tmp_path, monkeypatch):

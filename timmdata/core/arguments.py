@@ -11,9 +11,8 @@ import os
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
-from itertools import chain
 from numbers import Real
 from pathlib import PurePath
 from types import FrameType
@@ -179,10 +178,11 @@ def _is_ours(frame: FrameType) -> bool:
     return frame.f_globals.get('__name__', '').partition('.')[0] == 'timmdata'
 
 
-def _callers(frame: FrameType | None) -> Iterator[FrameType]:
-    while frame:
-        yield frame
+def _first_frame(frame: FrameType | None, is_wanted: Callable[[FrameType], bool]) -> FrameType | None:
+    "Return this frame or the first of its callers that is wanted. Nothing refers to a frame of our own afterwards."
+    while frame and not is_wanted(frame):
         frame = frame.f_back
+    return frame
 
 
 def warn_caller(
@@ -195,10 +195,9 @@ def warn_caller(
         message: Text of the warning.
         category: Class of the warning.
     """
-    own = list(_callers(sys._getframe(1)))
-    main = _callers(sys._current_frames().get(threading.main_thread().ident))
-    outside = [frame for frame in own if not _is_ours(frame)]   # if no frame is the user's
-    frame = next(chain(filter(_is_users, own), filter(_is_users, main), outside, own))
+    frame = (_first_frame(sys._getframe(1), _is_users)
+             or _first_frame(sys._current_frames().get(threading.main_thread().ident), _is_users)
+             or _first_frame(sys._getframe(1), lambda frame: not _is_ours(frame)) or sys._getframe(1))
     registry = frame.f_globals.setdefault('__warningregistry__', {})
     module = frame.f_globals.get('__name__') or '<unknown>'
     warnings.warn_explicit(message, category, frame.f_code.co_filename, frame.f_lineno, module, registry)

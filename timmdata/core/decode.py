@@ -164,7 +164,7 @@ def check_mode(
 Buffer = bytes | bytearray | memoryview   # a file's content; a view may be of mapped memory
 # Extensions that readers list by default, and Pillow's formats
 _FORMATS = {
-    **dict.fromkeys(('.jpg', '.jpeg', '.jpe', '.jfif'), 'JPEG'), '.png': 'PNG', '.ppm': 'PPM', '.pgm': 'PPM',
+    **dict.fromkeys(('.jpg', '.jpeg', '.jpe', '.jfif', '.jif', '.pjpeg', '.pjp'), 'JPEG'), '.png': 'PNG', '.ppm': 'PPM', '.pgm': 'PPM',
     '.gif': 'GIF', '.bmp': 'BMP', '.tif': 'TIFF', '.tiff': 'TIFF', '.webp': 'WEBP',
     **dict.fromkeys(['.avif'] * (find_spec('PIL._avif') is not None), 'AVIF')}
 _listed = set()   # other extensions that were listed in this process
