@@ -34,7 +34,7 @@ ReaderImageTar.index_file ReaderPack.cache_dir ReaderShards.cache_dir ReaderShar
 check_info.root check_inside.root choose_folders.root choose_shards.root choose_split.where choose_splits.where create_reader.root
 exclude_samples.names exclusion_calls.out find_problems.root find_problems.within find_shards.root holds_shards.root holds_tars.root
 index_folder.index_file index_folder.root index_path.root index_tars.index_file index_tars.root inspect.data inspect.out keep_arrays.path
-keep_index.path label_samples.root list_folder.folder list_tar.path load_info.root make_page.out number_targets.root
+keep_index.path label_samples.root list_folder.folder list_tar.path load_info.root make_page.out not_a_table.path number_targets.root
 open_splits.exclude_files
 open_archives.cache_dir open_file.path open_index.folder read_file.path read_pack.root remove_buffer.directory replace_file.folder
 replace_file.path save_index.folder scan_folder.root scan_shards.root scan_tars.root write_shard.folder write_shard.path""".split()

@@ -183,7 +183,8 @@ def test_a_null_image_is_a_bad_sample(two, on_error):
         with pytest.raises(ImageReadError, match=r'cannot read 1 \(index 1\): .*it is null'): dataset[1]
         return
     with pytest.warns(RuntimeWarning, match='index 1'):
-        targets = collect_targets(create_loader(dataset, 16, 2, is_training=True, shuffle=False, drop_last=False, num_workers=0, device='cpu'))
+        loader = create_loader(dataset, 16, 2, is_training=True, shuffle=False, drop_last=False, num_workers=0, device='cpu')
+        targets = collect_targets(loader)
     assert targets == [0, 0, 0][:2 + (on_error == 'replace')] and [bad.index for bad in dataset.bad_samples] == [1]
 
 

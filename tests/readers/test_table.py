@@ -328,7 +328,8 @@ def test_labels_without_a_meaning_are_refused(photos, labels, settings, message)
 
 
 @pytest.mark.parametrize('separator, cells', [
-    ('|', ['cat|', 'dog', 'cat||dog', '']), (' ', ['cat  dog', ' dog', '', 'cat ']), ('; ', ['cat; dog', 'dog; ', '', 'cat']), ('|', ['cat', None, 'dog', ' '])])
+    ('|', ['cat|', 'dog', 'cat||dog', '']), (' ', ['cat  dog', ' dog', '', 'cat ']), ('; ', ['cat; dog', 'dog; ', '', 'cat']),
+    ('|', ['cat', None, 'dog', ' '])])
 @quick(1, 'is_training', [True, False])
 def test_an_empty_piece_is_no_label(photos, separator, cells, is_training, tmp_path):
     "pandas' get_dummies is the oracle; a cell without labels is a sample without them, in training and in evaluation."
@@ -519,7 +520,8 @@ def test_ordered_categories_keep_their_order(photos, kind, tmp_path):
     table = frame
     if kind == 'series': table = dict(path=frame.path, target=frame.target)
     if kind == 'pyarrow': table = pyarrow.table(frame)
-    if kind == 'polars': table = polars.DataFrame(dict(path=frame.path.tolist(), target=polars.Series(list(column), dtype=polars.Enum(order))))
+    if kind == 'polars':
+        table = polars.DataFrame(dict(path=frame.path.tolist(), target=polars.Series(list(column), dtype=polars.Enum(order))))
     if kind == 'parquet': frame.to_parquet(table := tmp_path/'t.parquet')
     dataset = ImageDataset(photos, table=table)
     assert targets_of(dataset) == frame.target.cat.codes.tolist() and dataset.classes == list(map(str, column.categories))

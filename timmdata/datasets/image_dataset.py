@@ -179,7 +179,7 @@ class ImageDataset(_Images, torch.utils.data.Dataset):
     """
 
     def __init__(self,
-        root: Any,
+        root: StrPath | Any,
         reader: Reader | str | None = None,
         split: str | None = 'train',
         class_map: ClassMap | None = None,

@@ -93,7 +93,7 @@ def _create_named(prefix: str, name: str, root: Any, split: str | None,
 @ask_once()
 def create_reader(
     name: str = '',
-    root: Any = None,
+    root: StrPath | Any = None,
     split: str | None = 'train',
     table: Any = None,
     **kwargs,
