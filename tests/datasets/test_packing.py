@@ -287,8 +287,10 @@ DAMAGES = {
     'a bit': lambda root: flip(root/'val-000001.tar'), 'cut': lambda root: (root/'val-000001.tar').write_bytes(b''),
     'longer': lambda root: (root/'val-000001.tar').write_bytes((root/'val-000001.tar').read_bytes() + bytes(512)),
     'gone': lambda root: (root/'val-000001.tar').unlink(), 'empty part': lambda root: (root/'.packing-val/1.json').write_bytes(b''),
-    'half a part': lambda root: (root/'.packing-val/1.json').write_text('{"samples": []'), 'other part': lambda root: (root/'.packing-val/1.json').write_text('[1]'),
-    'part of texts': lambda root: (root/'.packing-val/1.json').write_text('{"size": "1", "checksum": "2", "samples": [], "kinds": {}, "bad": []}'),
+    'half a part': lambda root: (root/'.packing-val/1.json').write_text('{"samples": []'),
+    'other part': lambda root: (root/'.packing-val/1.json').write_text('[1]'),
+    'part of texts': lambda root: (root/'.packing-val/1.json').write_text(
+        '{"size": "1", "checksum": "2", "samples": [], "kinds": {}, "bad": []}'),
     'part without samples': lambda root: (root/'.packing-val/1.json').write_text('{"size": 1, "checksum": 2}')}
 
 
@@ -320,7 +322,8 @@ def test_what_is_missing_of_a_begun_pack_is_named(val, packed, begun, monkeypatc
     noted, part, whole = begun/'.packing-val/settings.json', begun/'.packing-val/2.json', begun/'.packing-val/settings.json'
     kept = whole.read_bytes()
     noted.unlink() if content is None else noted.write_bytes(content)
-    with pytest.raises(ValueError, match=r'settings\.json is missing or damaged.*remove .*\.packing-val to start over'): write_pack(val, begun, num_workers=2)
+    with pytest.raises(ValueError, match=r'settings\.json is missing or damaged.*remove .*\.packing-val to start over'):
+        write_pack(val, begun, num_workers=2)
     noted.write_bytes(kept)
     write = packing.write_part
     def lost(plan, number, *args):   # by somebody else, after it was written
@@ -367,8 +370,8 @@ def test_a_disk_that_fills_up_says_how_much_is_missing_and_loses_nothing(val, pa
         left[0] -= 1
         if left[0] < 0: raise OSError(code, os.strerror(code))   # as disks that allocate late, and NFS
         fsync(fd)
-    with monkeypatch.context() as patch, pytest.raises(OSError, match=r'needs about 0\.0. GB more, but .*out has .* GB: make room, and call write_pack '
-                                                                       r'again.*1 of 4') as found:
+    told = r'needs about 0\.0. GB more, but .*out has .* GB: make room, and call write_pack again.*1 of 4'
+    with monkeypatch.context() as patch, pytest.raises(OSError, match=told) as found:
         patch.setattr(os, 'fsync', full)
         write_pack(val, tmp_path/'out', num_workers=2)
     assert found.value.errno == code and [path.name for path in (tmp_path/'out').glob('*.tar')] == ['val-000000.tar']
@@ -690,7 +693,8 @@ class Classed(Given):
 
 
 @pytest.mark.parametrize('target', [
-    float('nan'), float('inf'), -float('inf'), 1.0, 0.5, -2, 3, 10**12, True, np.float32(1), np.float64('nan'), np.bool_(True), [0, 3], [-2, 0],
+    float('nan'), float('inf'), -float('inf'), 1.0, 0.5, -2, 3, 10**12, True, np.float32(1), np.float64('nan'), np.bool_(True),
+    [0, 3], [-2, 0],
     [0., float('nan'), 1.], [float('inf'), 0., 1.], [True, False, True], np.array([0, np.nan, 1])], ids=str)
 def test_what_is_no_class_is_no_target_of_a_pack_with_classes(tmp_path, image, target):
     dataset = ImageDataset('', Classed([saved(image, 'JPEG')] * 2, [1, target]))
@@ -699,7 +703,8 @@ def test_what_is_no_class_is_no_target_of_a_pack_with_classes(tmp_path, image, t
     assert not (tmp_path/'out'/'_info.json').exists()
 
 
-@pytest.mark.parametrize('targets', [[0, 2], [None, -1], [np.int64(1), 2], [[0., .5, 1.], [1, 0, 0]], [[0, 1, 1], [1, 0, 0]], [[0, 2], [1, 2]]], ids=str)
+@pytest.mark.parametrize('targets', [[0, 2], [None, -1], [np.int64(1), 2], [[0., .5, 1.], [1, 0, 0]], [[0, 1, 1], [1, 0, 0]],
+                                     [[0, 2], [1, 2]]], ids=str)
 def test_what_is_a_class_comes_back_from_a_pack_with_classes(tmp_path, image, targets):
     write_pack(ImageDataset('', Classed([saved(image, 'JPEG')] * 2, targets)), tmp_path, 'all', num_workers=0)
     found = ImageDataset(tmp_path, split='all')
@@ -721,10 +726,12 @@ def test_targets_of_several_lengths_are_told_before_a_shard_is_written(tmp_path,
     assert not list(tmp_path.rglob('*.tar'))
 
 
-@pytest.mark.parametrize('targets', [np.full(80, np.nan), np.full(80, 1.), np.full((80, 10), np.nan), np.full((80, 10), np.inf), np.full(80, np.inf, np.float16)])
+@pytest.mark.parametrize('targets', [np.full(80, np.nan), np.full(80, 1.), np.full((80, 10), np.nan), np.full((80, 10), np.inf),
+                                     np.full(80, np.inf, np.float16)])
 def test_a_pack_with_classes_and_such_targets_is_not_opened(copy, targets):
     np.save(copy/'index'/'val'/'targets.npy', targets)
-    with pytest.raises(ValueError, match=r'the index .*index/val has the targets .*but its classes are 0\.\.9'): ImageDataset(copy, split='val')
+    with pytest.raises(ValueError, match=r'the index .*index/val has the targets .*but its classes are 0\.\.9'):
+        ImageDataset(copy, split='val')
     np.save(copy/'index'/'val'/'targets.npy', np.linspace(0, 1, 800).reshape(80, 10))   # one value per class
     assert ImageDataset(copy, split='val')[79][1][9] == 1
 
@@ -915,12 +922,16 @@ def test_numbers_of_a_description_are_checked_once(copy, change):
 
 @pytest.mark.parametrize('change', [
     lambda split, ours, info: ours.update(checksums='../' * 350_000), lambda split, ours, info: ours.update(checksums=['a'] * 200_000),
-    lambda split, ours, info: ours.update(checksums={f'{k}.tar': 1 for k in range(70_000)}), lambda split, ours, info: ours.update(shard_bytes='1' * 1_000_000),
+    lambda split, ours, info: ours.update(checksums={f'{k}.tar': 1 for k in range(70_000)}),
+    lambda split, ours, info: ours.update(shard_bytes='1' * 1_000_000),
     lambda split, ours, info: ours.update(class_to_idx='cat' * 350_000), lambda split, ours, info: ours.update(num_samples=80.),
     lambda split, ours, info: ours.update(num_samples=True), lambda split, ours, info: ours.update(shard_bytes={'a': 1}),
-    lambda split, ours, info: ours['checksums'].update({'val-000000.tar': '1'}), lambda split, ours, info: ours['checksums'].update({'val-000000.tar': float('nan')}),
-    lambda split, ours, info: info['timmdata'].update(splits='val' * 350_000), lambda split, ours, info: info['timmdata'].update(splits={'val': 'x' * 1_000_000}),
-    lambda split, ours, info: split.update(filenames='val' * 350_000), lambda split, ours, info: split.update(shard_lengths='1' * 1_000_000)])
+    lambda split, ours, info: ours['checksums'].update({'val-000000.tar': '1'}),
+    lambda split, ours, info: ours['checksums'].update({'val-000000.tar': float('nan')}),
+    lambda split, ours, info: info['timmdata'].update(splits='val' * 350_000),
+    lambda split, ours, info: info['timmdata'].update(splits={'val': 'x' * 1_000_000}),
+    lambda split, ours, info: split.update(filenames='val' * 350_000),
+    lambda split, ours, info: split.update(shard_lengths='1' * 1_000_000)])
 def test_types_of_a_description_are_looked_at_first(copy, change):
     described(copy, change)
     before = time.process_time()

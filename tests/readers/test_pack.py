@@ -137,7 +137,8 @@ def shard(path: Path, *members) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(path, 'w') as tar:
         for member in members:
-            name, data = member if isinstance(member, tuple) else (member, b'%d' % (len(member) % 7) if member.lower().endswith('.cls') else member.encode())
+            content = b'%d' % (len(member) % 7) if member[-4:] in ('.cls', '.CLS', '.Cls') else str(member).encode()
+            name, data = member if isinstance(member, tuple) else (member, content)
             info = tarfile.TarInfo(name)
             info.size = len(data)
             tar.addfile(info, io.BytesIO(data))
@@ -157,7 +158,8 @@ def read(root, **settings) -> list:
 
 
 @pytest.mark.parametrize('names, left_out, example', [
-    (['a', 'b.1', 'c', 'd'], '2 of 8', 'b.1.jpg'), (['a', 'b.1', 'b.2', 'c'], '4 of 8', 'b.1.jpg'), (['a', 'a.1', 'b'], '2 of 6', 'a.1.jpg'),
+    (['a', 'b.1', 'c', 'd'], '2 of 8', 'b.1.jpg'), (['a', 'b.1', 'b.2', 'c'], '4 of 8', 'b.1.jpg'),
+    (['a', 'a.1', 'b'], '2 of 6', 'a.1.jpg'),
     (['x/a', 'x/v1.0', 'y.z/b'], '2 of 6', 'x/v1.0.jpg'), (['a', 'b', 'c'], None, '')])
 @pytest.mark.parametrize('ending', ['cls', 'CLS', 'json'])
 def test_samples_whose_names_have_dots_are_told(tmp_path, names, left_out, example, ending):
@@ -171,7 +173,9 @@ def test_samples_whose_names_have_dots_are_told(tmp_path, names, left_out, examp
         assert len(found) == len(names) - (int(left_out[0]) // 2 if left_out else 0) and {target for _, target in found} == {3}
         told = [str(warning.message) for warning in caught if 'members' in str(warning.message)]
         assert len(told) == bool(left_out)
-        if left_out: assert f'{left_out} members belong to no sample' in told[0] and f'such as {example}: WebDataset ends the key at the first dot' in told[0]
+        if left_out:
+            assert f'{left_out} members belong to no sample' in told[0]
+            assert f'such as {example}: WebDataset ends the key at the first dot' in told[0]
     if ending != 'json': assert found == by_webdataset(path)
 
 
@@ -180,7 +184,8 @@ def test_samples_whose_names_have_dots_are_told(tmp_path, names, left_out, examp
 def test_an_index_without_samples_is_an_error(tmp_path, names, ending):
     path = shard(tmp_path/'a.tar', *(member for name in names for member in (f'{name}.jpg', f'{name}.{ending}')))
     num = 2 * len(names)
-    with pytest.raises(ValueError, match=rf'has no samples.*{num} of {num} members.*{names[0]}\.jpg: WebDataset ends the key at the first dot'):
+    told = rf'has no samples.*{num} of {num} members.*{names[0]}\.jpg: WebDataset ends the key at the first dot'
+    with pytest.raises(ValueError, match=told):
         ImageDataset(path)
     for path, match in ((shard(tmp_path/'b.tar', 'a.txt'), 'has no samples'), (shard(tmp_path/'c.tar'), 'has no samples'),
                         (shard(tmp_path/'d.tar', 'a.jpg', ('a.json', b'{"label": -1}')), 'class -1, which means no class: 1')):
@@ -208,7 +213,8 @@ def test_what_looks_like_an_image_or_a_label_is_told_only_if_it_belongs_to_no_sa
     assert found == by_webdataset(path) and len(found) == 1
     with pytest.warns(UserWarning, match='1 of 5 members belong to no sample and are left out, such as b.heif.bmp: WebDataset ends'):
         read(shard(tmp_path/'b.tar', 'a.jpg', 'a.cls', 'c.jpg', 'c.cls', 'b.heif.bmp'))
-    with pytest.warns(UserWarning, match=r'1 of 3 members .* such as b\.bmp: it has no \.cls'): read(shard(tmp_path/'c.tar', 'a.jpg', 'a.cls', 'b.bmp'))
+    with pytest.warns(UserWarning, match=r'1 of 3 members .* such as b\.bmp: it has no \.cls'):
+        read(shard(tmp_path/'c.tar', 'a.jpg', 'a.cls', 'b.bmp'))
     two = shard(tmp_path/'d.tar', 'a.jpg', 'a.cls', 'a.JPG')
     with pytest.raises(ValueError, match=r'two files a\.jpg that differ only in letter case'): ImageDataset(two)
     with pytest.raises(ValueError, match='duplicate'): by_webdataset(two)

@@ -147,7 +147,7 @@ def _check_split(name: str, split: Any, files: Sequence[str], filenames: Sequenc
             raise ValueError(f'split {name!r} needs {field}, of type {kind.__name__}')
     others = split['checksums'].keys() - {*files, *filenames}
     if others:
-        raise ValueError(f'split {name!r} has a checksum of {min(others)!r}, which is not one of its files')
+        raise ValueError(f'split {name!r} has a checksum of {min(others)[:80]!r}, which is not one of its files')
     sizes = split['shard_bytes']
     if len(sizes) != len(filenames):
         raise ValueError(f'the shards of split {name!r} do not match')
@@ -435,14 +435,14 @@ def scan_shards(
     if not rows:
         why = [str(left_out)] * bool(str(left_out))
         why += [f'samples of class -1, which means no class: {left_out.num_unlabeled:,}'] * bool(left_out.num_unlabeled)
-        wanted = f'files of one name that end in {" or ".join(input_keys)}, and in {what}'
-        raise ValueError(f'{printable(root)} has no samples ({wanted}). {"; ".join(why) or "No file has such an end"}')
+        wanted = f'a sample is an image ({" or ".join(input_keys)}) and a .{what} of the same name'
+        raise ValueError(f'{printable(root)} has no samples: {wanted}. {"; ".join(why) or "There are no such files"}')
     table = SampleTable.from_samples(
         names, _as_targets(targets, fields), {'row': np.array(rows, ROW)})
     return table, str(left_out)
 
 # %% ../../nbs/readers/65_pack.ipynb #c65samplesof
-_DOT = 'WebDataset ends the key at the first dot of a name. Rename the files, without dots in the key'
+_DOT = 'WebDataset ends the key at the first dot of a name. Rename the files so that keys have no dots'
 _IN_PIECES = 'it is a link or a sparse file. Store it as a plain file'
 
 
@@ -460,7 +460,7 @@ def _samples_of(path: str, fields: TargetFields, what: str,
             continue
         if not own:
             left_out.add(_DOT, key, [one for one in data if '.' in one])
-            left_out.add(f'it has no .{what}, and input_key= does not name its type', key,
+            left_out.add(f'it has no .{what}, and input_key= does not include its extension', key,
                          [one for one in data if '.' not in one])
             continue
         left_out.add(_DOT, key, hidden_samples(group, what))

@@ -459,8 +459,8 @@ def _without_shards(index: FileIndex, root: str, class_map: ClassMap | None) -> 
             first = {name: number for number, name in enumerate(names[:2])}
             how.append(f'if the archives or folders are the classes, pass class_map={printable(first)[:-1]}, …}}')
         raise ValueError(
-            f'{printable(root)} has files with the names of images ({listed((f".{one}" for one in sorted(beside)), 5)}), '
-            f'so it was made for WebDataset, and its folders and archives are not classes: {"; or ".join(how)}')
+            f'{printable(root)} has {listed((f".{one}" for one in sorted(beside)), 5)} files next to images of the same '
+            f'name, so it was made for WebDataset, and its archives are not classes: {"; or ".join(how)}')
     left_out = {key: count for key, count in index.left_out.items()
                 if key[1] != '.cls' and not key[1].startswith(_BESIDE)}
     return replace(index, left_out=left_out)

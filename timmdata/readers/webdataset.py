@@ -205,7 +205,7 @@ def hidden_samples(
 def _no_target(group: Mapping[str, Any], what: str) -> str:
     "Say which file with the target a sample needs, and what to do."
     if any(name.endswith(f'.{what}') for name in group):
-        advice = f'{_DOTS}: rename the files, without dots in the key'
+        advice = f'{_DOTS}: rename the files so that keys have no dots'
     elif what == 'cls' and 'json' in group:
         advice = 'Pass the field of its .json that holds the class as target_key='
     elif what == 'json' and 'cls' in group:
@@ -333,7 +333,7 @@ class ReaderWds(StreamReader):
             self._is_warned = True
             warn_caller(
                 f'{printable(self.root)}: files that are not read, such as {listed(found, 2)} of sample '
-                f'{printable(group["__key__"])}: {_DOTS}. Rename the files, without dots in the key')
+                f'{printable(group["__key__"])}: {_DOTS}. Rename the files so that keys have no dots')
 
     def filenames(self,
         basename: bool = False,
