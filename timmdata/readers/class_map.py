@@ -80,9 +80,9 @@ def unseen_form(
         text: Name of a class, a file or a folder. Of a path, take each part by itself.
     """
     if not (text.isascii() and text.isprintable()):
-        # composed and decomposed letters become the same, before and after the case is removed
+        text = ''.join(char for char in text if char.isspace() or _is_seen(char))
+        # Unicode's caseless match: composed and decomposed letters are the same, before and after the case goes
         text = unicodedata.normalize('NFD', unicodedata.normalize('NFD', text).casefold())
-        text = ''.join(' ' if char.isspace() else char for char in text if char.isspace() or _is_seen(char))
     return ' '.join(text.casefold().split())
 
 # %% ../../nbs/readers/10_class_map.ipynb #c10findtwins
@@ -329,8 +329,8 @@ def check_class_map(
     parts = [f'{len(names)} {what} ({listed(names, 5)})'
              for what, names in found.items() if names]
     if parts:
-        raise ClassMapError(f'the classes differ: {"; ".join(parts)}. Pass class_map= to this '
-                            'dataset, with the class_to_idx of the other')
+        raise ClassMapError(f'the classes differ: {"; ".join(parts)}{describe_twins(unexpected, missing)}. Pass '
+                            'class_map= to this dataset, with the class_to_idx of the other')
 
 # %% ../../nbs/readers/10_class_map.ipynb #c10classmapfi
 def class_map_fingerprint(
