@@ -318,7 +318,8 @@ def test_other_lists_are_class_indexes_or_names(photos, labels, expected):
 
 @pytest.mark.parametrize('labels, settings, message', [
     ([[0, 1], [0, 2]], dict(target_format='multihot'), r"column 'target' of the table: row 2 has \[0, 2\]"),
-    ([[0, 1], [0, 1, 1]], dict(target_format='multihot'), 'a list of one length'),
+    ([[0, 1], [0, 1, 1]], dict(target_format='multihot'), r'row 2 has \[0, 1, 1\].*a list of one length'),
+    ([0.5, 1], dict(target_type='float', class_map={'1': 0}), 'omit class_map'),
     ([0, 1], dict(target_format='multihot'), 'row 1 has 0'), ([[0.3, 0.7], [1., 0.]], {}, 'To read soft labels'),
     ([['cat'], 'dog'], {}, 'write a list in every row'), (['', ''], dict(target_separator='|'), 'no row has a label'),
     ([0, 1], dict(target_format='dense'), 'one of indices, multihot'), ([0, 1], dict(target_type='int'), "must be 'float'"),

@@ -318,14 +318,15 @@ def _multihot_classes(values: Sequence[Any], numbers: Mapping[Any, Any], target_
     lists = [[numbers[label] for label in value] for value in values if isinstance(value, list)]
     if target_format is None and not is_multihot(lists) or target_format == 'indices':
         return None
-    sizes = set(map(len, lists))
+    size = len(lists[0]) if lists else 0
     for row, value in enumerate(values, 1):
-        is_row = isinstance(value, list) and all(numbers[label] in (0, 1) for label in value)
-        if value is not None and not is_row or len(sizes) > 1:
+        is_row = (isinstance(value, list) and len(value) == size
+                  and all(numbers[label] in (0, 1) for label in value))
+        if value is not None and not is_row:
             raise ValueError(
                 f"row {row} has {value!r}: with target_format='multihot', each row must be a list of one "
                 'length with a 0 or 1 for each class')
-    return [str(k) for k in range(max(sizes, default=0))]
+    return [str(k) for k in range(size)]
 
 
 def _as_floats(values: Sequence[Any], numbers: Mapping[Any, Any]) -> list[float | None]:
@@ -394,6 +395,9 @@ def number_targets(
     Returns:
         indexes, numbers or lists, None for an unknown name; and class_to_idx
     """
+    if target_type == 'float' and (class_map is not None or target_format is not None):
+        raise ValueError(
+            "target_type='float': numbers to be predicted have no classes: omit class_map and target_format")
     numbers = _numbers_of(values)
     is_lists = any(isinstance(v, list) for v in values)
     if target_format == 'multihot' or is_lists and names is None:
