@@ -435,7 +435,8 @@ def test_a_header_of_gigabytes_is_damage_and_takes_no_memory(tmp_path, kind, siz
 
 
 @pytest.mark.parametrize('make', [
-    lambda name: [(name, -512)], lambda name: [(name, 2**40)], lambda name: [(f'{name}.tar', 2000)], lambda name: [(name, 3)]], ids=range(4))
+    lambda name: [(name, -512)], lambda name: [(name, 2**40)], lambda name: [(f'{name}.tar', 2000)],
+    lambda name: [(name, 3)]], ids=range(4))
 def test_no_name_of_a_member_reaches_a_message_raw(tmp_path, make):
     headers = b''
     for name, size in make('a/\x1b[31mred\x07.jpg'):
