@@ -129,6 +129,7 @@ def test_errors_warnings_and_logs_print_names_escaped(strange, tmp_path):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter('always')
         assert all(skipping[index] is None for index in range(0, 14, 2))
+        for index in range(0, 14, 2): ImageDataset(broken, on_error='skip', index_file=tmp_path/'index.npz')[index]   # one warning each
         ImageDataset(broken, class_map={'a$b$': 0})
     texts += [str(warning.message) for warning in caught] + [repr(ImageDataset(broken))]
     with pytest.raises(ValueError) as raised: ImageDataset(broken, split='elsewhere')
