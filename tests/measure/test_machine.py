@@ -1,11 +1,9 @@
 "What a run uses of the machine, and loaders that take turns."
 import io
-import os
 import subprocess
 import sys
 import time
 
-import psutil
 import pytest
 import torch
 
@@ -46,22 +44,8 @@ def spin(seconds: float, number: int = 1) -> list[subprocess.Popen]:
     return [subprocess.Popen([sys.executable, '-c', code]) for _ in range(number)]
 
 
-@pytest.mark.skipif(not os.path.exists('/proc/stat'), reason='needs the /proc of Linux')
-def test_without_psutil_linux_has_the_same_numbers(monkeypatch):
-    "psutil is the oracle: of this process with its children, and of all programs."
-    children = spin(0.5, 2)
-    for child in children: child.wait()
-    expected = cpu_seconds(), machine_seconds()
-    own = psutil.Process().cpu_times()
+def test_without_psutil_nothing_is_known(monkeypatch):
     monkeypatch.setattr(machine, 'psutil', None)
-    found = cpu_seconds(), machine_seconds()
-    assert found[0] == pytest.approx(expected[0], abs=0.5) and found[1] == pytest.approx(expected[1], abs=5)
-    assert found[0] >= own.user + own.system and found[0] > 0.3   # with those that have ended
-
-
-def test_without_psutil_and_proc_nothing_is_known(monkeypatch, tmp_path):
-    monkeypatch.setattr(machine, 'psutil', None)
-    monkeypatch.setattr(machine, '_PROC', tmp_path)
     assert cpu_seconds() is None and machine_seconds() is None
     done = run_pass([(torch.zeros(4, 3, 2, 2), torch.zeros(4))])
     assert done.cpu_seconds is done.other_seconds is None

@@ -142,7 +142,8 @@ BOTTLENECKS = {   # stage that limits the loader → what that means, and what t
                        'core from training; with use_prefetcher=False, the workers do this'}
 
 NO_SIMPLEJPEG = 'simplejpeg is not installed, so it was not tried: pip install simplejpeg'
-NO_PSUTIL = 'psutil is not installed, so the number of busy cores is unknown: pip install psutil'
+NO_PSUTIL = ('psutil is not installed, so how many cores are busy, and with which programs, is unknown: '
+             'pip install psutil')
 AGAIN = 'measure again when they have ended, or with more time and rounds'
 
 CHANGES = {   # first argument of a change → what to know before it is made

@@ -16,7 +16,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
 from importlib import metadata
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -74,40 +73,17 @@ def format_machine(
 try:
     import psutil
 except ImportError:
-    psutil = None   # Linux: /proc; elsewhere, the CPU time is unknown
-_PROC = Path('/proc')
-
-
-def _ticks(fields: Iterable[str]) -> float:
-    "Add up seconds that Linux counts in ticks."
-    return sum(map(int, fields)) / os.sysconf('SC_CLK_TCK')
-
-
-def _seconds_in_proc() -> float | None:
-    "Return what `cpu_seconds` does, without psutil."
-    if not (_PROC/'self/stat').is_file():
-        return None
-    children, seconds = {}, {}
-    for path in _PROC.glob('[0-9]*/stat'):
-        with suppress(OSError):   # it has ended
-            # the name of a program is in parentheses, and may contain anything
-            fields = path.read_text(errors='replace').rpartition(')')[2].split()
-            children.setdefault(int(fields[1]), []).append(int(path.parent.name))
-            seconds[int(path.parent.name)] = _ticks(fields[11:15])   # its own, and that of ended children
-    family = [os.getpid()]
-    for process in family:
-        family += children.get(process, [])
-    return sum(seconds.get(process, 0.) for process in family)
+    psutil = None   # the CPU time is unknown
 
 
 def cpu_seconds() -> float | None:
     """Return the CPU time of this process and its descendants, including those that have ended.
 
     Returns:
-        None: unknown, because psutil is not installed and this is not Linux
+        None: unknown, because psutil is not installed
     """
     if psutil is None:
-        return _seconds_in_proc()
+        return None
     me, seconds = psutil.Process(), 0.
     for process in (me, *me.children(recursive=True)):
         with suppress(psutil.Error):
@@ -129,16 +105,10 @@ def machine_seconds() -> float | None:
     Returns:
         None: unknown, as for `cpu_seconds`
     """
-    if psutil is not None:
-        cores = dict(enumerate(psutil.cpu_times(percpu=True)))
-        return sum(getattr(cores[core], kind, 0.) for core in _my_cores() & cores.keys() for kind in _WORK)
-    try:
-        lines = [line.split() for line in (_PROC/'stat').read_text().splitlines()]
-    except OSError:
+    if psutil is None:
         return None
-    mine = {f'cpu{core}' for core in _my_cores()}
-    # user, nice, system; after idle and iowait: irq, softirq, steal
-    return sum(_ticks(fields[1:4] + fields[6:9]) for fields in lines if fields[0] in mine)
+    cores = dict(enumerate(psutil.cpu_times(percpu=True)))
+    return sum(getattr(cores[core], kind, 0.) for core in _my_cores() & cores.keys() for kind in _WORK)
 
 # %% ../../nbs/measure/00_machine.ipynb #d328d3d9
 def synchronize(
