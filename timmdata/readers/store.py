@@ -108,7 +108,8 @@ def not_found(
     shown = printable(path) if path == path.strip() else repr(path)   # blanks at its ends are seen
     message = f'there is no {what} {shown}'
     if re.match(r'[A-Za-z]:[\\/]', path) and os.name != 'nt':
-        message += ': this path is of Windows, but this program runs on another system; in WSL, C:\\ is /mnt/c/'
+        drive = posixpath.join('/', 'mnt', path[0].lower(), '')
+        message += f': this path is of Windows, but this program runs on another system; in WSL, {path[:2]}\\ is {drive}'
     elif not os.path.isabs(path) and not is_url(path):
         there = absolute_path(path)
         message += f': looked for {printable(there)}, since the working directory is {printable(os.getcwd())}'
