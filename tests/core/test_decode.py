@@ -14,6 +14,7 @@ from pictures import encoded
 from PIL import Image, ImageOps, UnidentifiedImageError, features
 
 from timmdata import ImageDataset, get_img_extensions
+from timmdata.core import decode
 from timmdata.core.decode import decode_image, open_formats
 from timmdata.core.faults import ImageReadError
 from timmdata.core.jpeg import Pixels
@@ -257,11 +258,19 @@ def test_an_orientation_before_the_damage_counts():
 
 # ---- formats that are opened, and what is no image
 
+@pytest.fixture
+def fresh_formats(monkeypatch):
+    "What other tests of this process have listed is not allowed."
+    monkeypatch.setattr(decode, '_listed', set())
+
+
+@pytest.mark.usefixtures('fresh_formats')
 def test_the_formats_are_those_of_the_extensions_that_are_listed():
     known = Image.registered_extensions() | dict.fromkeys(('.jif', '.pjpeg', '.pjp'), 'JPEG')   # other names of JPEG files
     assert {known[extension] for extension in get_img_extensions()} == set(open_formats()) and 'EPS' not in open_formats()
 
 
+@pytest.mark.usefixtures('fresh_formats')
 def test_a_jpg_that_is_eps_starts_no_program(tmp_path, monkeypatch):
     "Pillow starts Ghostscript for EPS, in whatever file it is."
     started = []
@@ -278,6 +287,7 @@ def test_a_jpg_that_is_eps_starts_no_program(tmp_path, monkeypatch):
     assert not started
 
 
+@pytest.mark.usefixtures('fresh_formats')
 @pytest.mark.parametrize('format', ['TGA', 'PCX', 'ICO', 'JPEG2000', 'DDS', 'SGI'])
 def test_another_format_is_named(format):
     if format == 'JPEG2000' and not features.check('jpg_2000'): pytest.skip('Pillow without JPEG 2000')
@@ -285,6 +295,8 @@ def test_another_format_is_named(format):
         decode_image(encoded(Image.new('RGB', (9, 9)), format))
 
 
+@pytest.mark.full
+@pytest.mark.usefixtures('fresh_formats')
 def test_a_format_whose_extension_is_listed_is_read_in_other_processes_too(tmp_path):
     "A spawned worker has not called add_img_extensions, so the dataset tells it."
     (tmp_path/'a').mkdir()

@@ -288,6 +288,7 @@ def test_odd_markers_are_those_that_a_regular_expression_finds():
     assert min(found.values()) > 300
 
 
+@pytest.mark.full
 def test_no_decoder_warns(samples):
     "torchvision's own wrapper warns in every call since 0.29, which ends a program under `python -W error`."
     backends = [name for name in ('simplejpeg', 'torchvision', 'torchcodec', 'pillow') if name == 'pillow' or find_spec(name)]

@@ -428,7 +428,7 @@ def test_an_unknown_or_wrong_number_of_classes_is_an_error_at_once(made):
     with pytest.raises(ValueError, match='num_classes=5, but the dataset has class index 6: pass num_classes=7'):
         first_batch(Seven(), **made(num_classes=5))
     with pytest.raises(ValueError, match='NaFlexMixup has num_classes=5'):
-        first_batch(Seven(), mixup=NaFlexMixup(num_classes=5), naflex=NaFlex())
+        create_loader(Seven(), batch_size=8, is_training=True, device='cpu', mixup=NaFlexMixup(num_classes=5), naflex=NaFlex())
     for dataset in (Subset(Seven(), [0, 1, 2, 3, 4] * 2), Seven(target_transform=lambda k: k % 5)):
         assert first_batch(dataset, **made(num_classes=5))[1].shape == (8, 5)   # no sample has another class
     assert first_batch(Seven(), **made(num_classes=9))[1].shape == (8, 9)
