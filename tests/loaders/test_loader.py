@@ -366,7 +366,8 @@ def test_wrong_argument_is_an_error_before_the_first_batch(error, message, wrong
 
 
 @pytest.mark.parametrize('image, message', [
-    (torch.rand(3, 8, 8), 'float32'), (np.zeros((8, 8, 3), np.uint16), 'uint16'), ('a.jpg', "the path 'a.jpg' as an image: .* read the files with ImageDataset"), (None, 'NoneType')])
+    (torch.rand(3, 8, 8), 'float32'), (np.zeros((8, 8, 3), np.uint16), 'uint16'),
+    ('a.jpg', "the path 'a.jpg' as an image: .* read the files with ImageDataset"), (None, 'NoneType')])
 def test_wrong_images_are_errors(image, message):
     with pytest.raises(TypeError, match=message): list(create_loader([(image, 0)], 8, 1, num_workers=0, **CPU))
 
