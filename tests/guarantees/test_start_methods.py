@@ -60,7 +60,7 @@ multiprocessing.set_start_method(sys.argv[2], force=True)
 '''
 
 
-@quick(1, 'method, kind', [(method, kind) for method in METHODS for kind in ('processes', 'threads')])
+@quick(0, 'method, kind', [(method, kind) for method in METHODS for kind in ('processes', 'threads')])
 def test_script_without_a_guard_is_a_clear_error(samples, tmp_path, method, kind):
     "Of workers, and of the producer of a buffer; the same script with the guard works."
     script = tmp_path/'script.py'
