@@ -63,11 +63,11 @@ def torch_split(
 # %% ../../nbs/datasets/60_factory.ipynb #b7bd7f8f
 def _create_torch(name: str, root: Any, split: str, search_split: bool, download: bool, settings: dict) -> Dataset:
     "Make one of torchvision's data sets."
-    if root is not None:
-        root = absolute_path(root)   # they read their files when a sample is asked for
+    # torchvision reads its files when a sample is asked for, so the root is made absolute now
+    where: Any = root if root is None else absolute_path(root)
     if name in ('image_folder', 'folder'):
-        folder = resolve_split(root, split) if search_split else ''
-        return torchvision_datasets.ImageFolder(os.path.join(root, folder) if folder else root, **settings)
+        folder = resolve_split(where, split) if search_split else ''
+        return torchvision_datasets.ImageFolder(os.path.join(where, folder) if folder else where, **settings)
     if name not in _TORCH:
         raise ValueError(
             f"unknown dataset 'torch/{name}': must be one of image_folder, {', '.join(_TORCH)}")
@@ -81,7 +81,7 @@ def _create_torch(name: str, root: Any, split: str, search_split: bool, download
             'omit download')
     if name != 'imagenet':
         settings = {'download': download, **settings}
-    return getattr(torchvision_datasets, _TORCH[name][0])(root, **torch_split(name, split), **settings)
+    return getattr(torchvision_datasets, _TORCH[name][0])(where, **torch_split(name, split), **settings)
 
 # %% ../../nbs/datasets/60_factory.ipynb #d8ea12cd
 _KINDS = ('', 'tar', 'torch', 'hfds', 'hfids', 'tfds', 'wds')

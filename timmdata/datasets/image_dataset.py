@@ -77,7 +77,7 @@ def list_classes(
     Args:
         class_to_idx: Class name → index.
     """
-    names = {idx: name for name, idx in reversed(class_to_idx.items())}
+    names = {idx: name for name, idx in reversed(list(class_to_idx.items()))}
     return [str(names.get(idx, idx)) for idx in range(max(names, default=-1) + 1)]
 
 

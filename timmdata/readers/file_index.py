@@ -327,7 +327,7 @@ def _warn_passed_over(where: str, index: FileIndex, inside: Mapping[str, bool], 
                       class_to_idx: Mapping[str, int], not_classes: Collection[str]):
     "Warn of folders that contain no images although folders beside them do; of nested ones, only of the topmost."
     with_images = set()
-    for number in np.unique(index.table.targets):
+    for number in np.unique(np.asarray(index.table.targets)):
         folder = index.folders[number]
         while folder not in with_images:
             with_images.add(folder)

@@ -104,19 +104,19 @@ def not_found(
         path: The path, as passed by the user.
         similar: Path that exists and looks the same, such as one in another Unicode form.
     """
-    path = os.fspath(path)
-    shown = printable(path) if path == path.strip() else repr(path)   # blanks at its ends are seen
+    given = os.fspath(path)
+    shown = printable(given) if given == given.strip() else repr(given)   # blanks at its ends are seen
     message = f'there is no {what} {shown}'
-    if re.match(r'[A-Za-z]:[\\/]', path) and os.name != 'nt':
-        drive = posixpath.join('/', 'mnt', path[0].lower(), '')
-        message += f': this path is of Windows, but this program runs on another system; in WSL, {path[:2]}\\ is {drive}'
-    elif not os.path.isabs(path) and not is_url(path):
-        there = absolute_path(path)
+    if re.match(r'[A-Za-z]:[\\/]', given) and os.name != 'nt':
+        drive = posixpath.join('/', 'mnt', given[0].lower(), '')
+        message += f': this path is of Windows, but this program runs on another system; in WSL, {given[:2]}\\ is {drive}'
+    elif not os.path.isabs(given) and not is_url(given):
+        there = absolute_path(given)
         message += f': looked for {printable(there)}, since the working directory is {printable(os.getcwd())}'
     if similar:
         message += f'; {similar!a} is there, which looks the same'
-    elif _meant(path):
-        message += f'. Did you mean {_meant(path)!r}?'
+    elif _meant(given):
+        message += f'. Did you mean {_meant(given)!r}?'
     return FileNotFoundError(message)
 
 # %% ../../nbs/readers/26_store.ipynb #57000015
