@@ -15,7 +15,7 @@ from typing import Any
 
 from ..core.paths import StrPath, expand_home
 from ..readers.base import ReaderFiles, is_split_name
-from ..readers.extensions import is_img_extension
+from ..readers.folder import holds_images
 from ..readers.table import ReaderTable
 
 # %% ../../nbs/datasets/65_outputs.ipynb #3a44d060
@@ -95,7 +95,7 @@ def _neighbors(folder: Path) -> list[Path]:
 
 def _holds_images(folder: Path) -> bool:
     try:
-        return any(is_img_extension(path.suffix) for path in islice(folder.iterdir(), _MOST))
+        return holds_images(folder, (path.name for path in islice(folder.iterdir(), _MOST)))
     except OSError:
         return False   # no permission
 
