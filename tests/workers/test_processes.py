@@ -15,13 +15,13 @@ import psutil
 import pytest
 import torch
 from grids import few, full, quick
-from loader_parts import Coded, DeadlyReader, Exiting, children, is_alive, nothing_is_left, program, wait_until
+from loader_parts import Coded, DeadlyReader, Exiting, Stream, children, is_alive, nothing_is_left, program, wait_until
 from PIL import Image
 from pool_contract import build, keys
 from training_parts import BATCH, INLINE, PROCESSES, assert_equal, collected, copied, few_images, large_tensors_begin_small, training
 
 from timmdata.core.faults import ImageReadError
-from timmdata.datasets.image_dataset import ImageDataset
+from timmdata.datasets.image_dataset import ImageDataset, IterableImageDataset
 from timmdata.loader import create_loader
 from timmdata.pipeline.fetch import HostBatch
 from timmdata.samplers.epoch import SampleKey
@@ -465,6 +465,7 @@ def test_a_copy_of_the_program_has_batches_of_its_own():
 
 
 @full
+@pytest.mark.timeout(200)
 @pytest.mark.parametrize('method', ['fork', 'spawn', 'forkserver'])
 def test_a_copy_of_the_program_does_not_keep_the_workers_of_a_killed_one(method):
     run = program(f'''
@@ -480,7 +481,7 @@ time.sleep(60)
 ''')
     inside = []
     try:
-        run.wait_for('end')
+        wait_until(lambda: 'end' in run.read('out') or run.read('code'), 'it does not start', 120)   # spawned workers import torch
         inside = [psutil.Process(int(pid)) for pid in run.read('out').split()[:3]]
         run.process.kill()
         wait_until(lambda: not any(map(is_alive, inside[:2])), 'workers outlive their program', 10)
@@ -510,9 +511,10 @@ with create_loader(Coded(8), 8, 4, device='cpu', num_workers=1, worker_type='pro
 
 
 @full
+@pytest.mark.timeout(400)
 def test_pythons_start_method_can_be_set_after_a_loader_was_used():
     run = program(START_METHODS)
-    try: assert run.end(50)[:2] == (0, 'None\n' * 8), run.read('err')
+    try: assert run.end(360)[:2] == (0, 'None\n' * 8), run.read('err')
     finally: run.kill()
 
 
@@ -538,16 +540,135 @@ def test_deaf_workers_are_ended_together():
 
 # ---- other processes
 
-def make_loader_in_daemon(pipe):
-    try: list(create_loader(Coded(8), 8, 4, device='cpu', **PROCESSES))
-    except RuntimeError as error: pipe.send(str(error))
+DAEMONIC = {'processes': PROCESSES, 'buffer': dict(num_workers=0, buffer=dict(batches=4)), 'stream': dict(num_workers=1)}
+
+
+def make_loader_in_daemon(pipe, kind, folder):
+    settings = dict(DAEMONIC[kind])
+    if kind == 'buffer': settings['buffer'] = dict(batches=4, directory=folder/'buffer')
+    dataset = IterableImageDataset(reader=Stream(8)) if kind == 'stream' else Coded(8)
+    try: list(create_loader(dataset, 8, 4, device='cpu', **settings))
+    except Exception as error: pipe.send(f'{type(error).__name__}: {error}')
+
+
+@pytest.mark.parametrize('kind', few(DAEMONIC, 'processes'))
+def test_a_daemonic_process_is_told_what_to_do(tmp_path, kind):
+    context = multiprocessing.get_context('fork')
+    here, there = context.Pipe()
+    child = context.Process(target=make_loader_in_daemon, args=(there, kind, tmp_path), daemon=True, name='nightly')
+    child.start()
+    assert here.poll(20)
+    said = here.recv()
+    assert 'a daemonic process cannot start worker processes, and nightly is one' in said and 'num_workers=0' in said, said
+    assert said.startswith('RuntimeError') and 'daemon=False' in said
+    child.join()
+
+
+# ---- batches and errors that must be pickled
+
+class Raising(Coded):
+    "Raises an error at one index."
+    def __init__(self, num, at, make): super().__init__(num); self.at, self.make = at, make
+
+    def __getitem__(self, index):
+        if index == self.at: raise self.make()
+        return super().__getitem__(index)
+
+
+class BadFile(Exception):
+    def __init__(self, name): super().__init__(f'bad file {name}'); self.name = name
+
+
+def bad_file(): return BadFile('a.jpg')
+
+
+@pytest.mark.parametrize('settings', few([INLINE, dict(num_workers=2, worker_type='threads'), PROCESSES], INLINE, PROCESSES))
+def test_an_error_that_builds_its_message_comes_back_once(settings):
+    loader = create_loader(Raising(16, 5, bad_file), 8, 4, device='cpu', transform=pixels, **settings)
+    with pytest.raises(BadFile, match='^bad file a.jpg$') as raised: list(loader)
+    assert raised.value.name == 'a.jpg'
+    if hasattr(raised.value, 'add_note'): assert 'index 5 ' in raised.value.__notes__[0]
+
+
+ENDING = [INLINE, dict(num_workers=2, worker_type='threads'), PROCESSES, dict(threads_per_worker=2, **PROCESSES)]
+
+
+def stopping(samples): return next(iter([])) if 5 in [target for _, target in samples] else torch.zeros(1)
+
+
+@pytest.mark.parametrize('settings', few(ENDING, ENDING[0], ENDING[2]))
+@pytest.mark.parametrize('where', ['sample', 'collate_fn', 'transform'])
+def test_stop_iteration_of_user_code_does_not_end_the_loop(settings, where):
+    "In torch, without workers, it does, and the other batches are lost without a word."
+    dataset = Raising(16, 5, StopIteration) if where == 'sample' else Coded(16)
+    given = {'sample': dict(), 'collate_fn': dict(collate_fn=stopping), 'transform': dict(transform=stop_at_five)}[where]
+    loader = create_loader(dataset, 8, 4, device='cpu', use_prefetcher=False, **given, **settings)
+    expected = 'collate_fn raised StopIteration' if where == 'collate_fn' else 'StopIteration was raised while loading index 5 of the da'
+    taken = []
+    with pytest.raises(RuntimeError, match=expected):
+        for batch in loader: taken.append(batch)
+    assert len(taken) == 1
+
+
+def stop_at_five(image):
+    if image.getpixel((0, 0))[0] == 5: raise StopIteration
+    return pixels(image)
 
 
 @full
-def test_a_daemonic_process_is_told_what_to_do():
-    context = multiprocessing.get_context('fork')
-    here, there = context.Pipe()
-    child = context.Process(target=make_loader_in_daemon, args=(there,), daemon=True)
-    child.start()
-    assert here.poll(20) and 'a daemonic process cannot start worker processes' in here.recv()
-    child.join()
+@pytest.mark.parametrize('num_workers', [0, 1])
+def test_stop_iteration_of_a_collate_function_does_not_end_a_stream(num_workers):
+    loader = create_loader(IterableImageDataset(reader=Stream(16)), 8, 4, device='cpu', num_workers=num_workers, collate_fn=stopping,
+                           transform=pixels, use_prefetcher=False)
+    with pytest.raises(RuntimeError, match='collate_fn raised StopIteration'): list(loader)
+
+
+def with_file(samples): return {'image': torch.zeros(len(samples), 3, 8, 8), 'more': [1, open(os.devnull)]}
+
+
+class Odd:
+    "Can be pickled, but not restored."
+    def __reduce__(self): return int, ('no number',)
+
+
+def with_odd(samples): return torch.zeros(len(samples), 3, 8, 8), [Odd()]
+
+
+class WithOpenFile(Coded):
+    def __getitem__(self, index): return (*super().__getitem__(index), open(os.devnull))
+
+
+@pytest.mark.parametrize('dataset, collate, message', [
+    (Coded(8), with_file, r"batch\['more'\]\[1\] cannot be sent .*TextIOWrapper.*: collate_fn must return tensors"),
+    (WithOpenFile(8), None, r'batch\[2\]\[0\] cannot be sent .*TextIOWrapper.*: the dataset must return tensors')])
+def test_a_batch_that_cannot_be_pickled_is_named(dataset, collate, message):
+    settings = dict(device='cpu', collate_fn=collate, use_prefetcher=False, transform=pixels)
+    with create_loader(dataset, 8, 4, **settings, **PROCESSES) as loader, pytest.raises(TypeError, match=message): list(loader)
+    assert len(list(create_loader(dataset, 8, 4, **settings, **INLINE))) == 2   # nothing is wrong with it here
+
+
+def test_a_batch_that_cannot_be_restored_is_named():
+    settings = dict(device='cpu', collate_fn=with_odd, use_prefetcher=False, transform=pixels)
+    with create_loader(Coded(8), 8, 4, **settings, **PROCESSES) as loader, \
+            pytest.raises(RuntimeError, match='could not be restored .ValueError: .*no number'): list(loader)
+
+
+class Holder(Coded):
+    "A dataset that holds what cannot be pickled."
+    def __init__(self, num): super().__init__(num); self.file = open(os.devnull)
+
+
+class HoldingStream(Stream):
+    def __init__(self, num): super().__init__(num); self.file = open(os.devnull)
+
+
+HOLDING = {'processes': lambda **settings: create_loader(Holder(8), 8, 4, **PROCESSES, **settings),
+           'buffer': lambda **settings: create_loader(Holder(8), 8, 4, num_workers=0, buffer=dict(batches=4), **settings),
+           'stream': lambda **settings: create_loader(IterableImageDataset(reader=HoldingStream(8)), 8, 4, num_workers=1, **settings)}
+
+
+@pytest.mark.parametrize('kind', HOLDING)
+@pytest.mark.parametrize('method', ['spawn', 'forkserver'])
+def test_the_attribute_that_cannot_be_pickled_is_named(kind, method):
+    with pytest.raises(TypeError, match=r'(dataset|reader)\.file: an open file .*: create it in each worker'):
+        list(HOLDING[kind](device='cpu', multiprocessing_context=method))
