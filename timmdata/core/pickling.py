@@ -119,12 +119,11 @@ def find_unpicklable(
         return None
     found, is_users, seen = Unpicklable(name, value, error), not _is_ours(value), {id(value)}
     while not (isinstance(found.error, RecursionError) and is_users and '.' in found.name):
-        for part_name, part in _parts(found.value):
-            error = None if id(part) in seen else _refusal(part, dump)
-            if error is not None:
-                break
-        else:
+        tried = ((part_name, part, _refusal(part, dump)) for part_name, part in _parts(found.value) if id(part) not in seen)
+        refused = next((part for part in tried if part[2] is not None), None)
+        if refused is None:
             break
+        part_name, part, error = refused
         seen.add(id(part))
         is_new = part_name.startswith('.') and not is_users
         found = Unpicklable(part_name[1:] if is_new else found.name + part_name, part, error)
