@@ -1,11 +1,13 @@
-"Ctrl-C at chosen and at random moments: what programs of the tests run, and what they look at afterwards."
+"Ctrl-C at chosen and at random moments, kills and hangs: what programs of the tests run, and what they look at afterwards."
 import logging
 import os
 import random
+import re
 import signal
 import threading
 import time
 import warnings
+from collections import Counter
 from contextlib import suppress
 from functools import partial
 from multiprocessing.process import BaseProcess
@@ -148,3 +150,85 @@ def interrupt_at_random(num: int, seed: int = 0, **settings):
         thread.join()
         check_all_is_well(loader, before)
     print(f'{interrupted} of {num} interrupts arrived; {len(killed)} of them after a worker was killed', flush=True)
+
+
+# ---- kills and hangs
+
+_CLEAR = 'for the second time|repeatedly with the same batch|before it was ready|could not be replaced'   # errors that a kill may lead to
+
+
+def read_or_say(loader, allowed: str) -> str:
+    "Read an epoch: 'right' if all batches are, or the error, which must be one of those that are allowed."
+    found = []
+    try:
+        for _, targets in loader: found += targets.tolist()
+    except RuntimeError as error:
+        assert re.search(allowed, str(error)), error
+        return str(error)
+    assert found == list(range(64)), found
+    return 'right'
+
+
+def check_nothing_is_left(before: dict):
+    wait_until(lambda: what_is_there() == before, lambda: f'{what_is_there()} in place of {before}', 10)
+
+
+def kill_later(delays: list[float], rng: random.Random, killed: list):
+    "Kill one of the workers after each delay."
+    for delay in delays:
+        time.sleep(delay)
+        if not (workers := children()): continue
+        worker = rng.choice(workers)
+        with suppress(psutil.NoSuchProcess):   # it has ended by itself
+            worker.kill()
+            killed.append(worker.pid)
+
+
+def kill_at_random(num: int, seed: int = 0, **settings):
+    "A program: kill workers at random moments, one to three in an epoch; batches are right, or an error says why, and nothing is left."
+    loader, rng = starting(timeout=30, **settings), random.Random(seed)
+    begin = time.monotonic()
+    for _ in range(3): list(loader)
+    seconds = (time.monotonic() - begin) / 3   # of an epoch
+    time.sleep(0.2)
+    before, killed, results = what_is_there(), [], Counter()
+    warnings.simplefilter('ignore')   # workers die
+    while len(killed) < num:
+        delays = [rng.random() * seconds for _ in range(rng.randint(1, 3))]
+        thread = threading.Thread(target=kill_later, args=(delays, rng, killed))
+        thread.start()
+        results['right' if read_or_say(loader, _CLEAR) == 'right' else 'error'] += 1
+        thread.join()
+        check_nothing_is_left(before)
+    assert read_or_say(loader, '$^') == 'right'
+    print(f'{len(killed)} kills in {sum(results.values())} epochs: {results["right"]} right, {results["error"]} with a clear error',
+          flush=True)
+
+
+class Hanging(Coded):
+    "Never returns one index; half of the times, its process does not listen to SIGTERM either."
+    at, is_deaf = -1, False
+
+    def __getitem__(self, index):
+        if index == self.at:
+            is_main = threading.current_thread() is threading.main_thread()
+            if self.is_deaf and is_main: signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            time.sleep(3600)
+        return super().__getitem__(index)
+
+
+def hang_at_random(num: int, seed: int = 0, **settings):
+    "A program: a sample that never returns, at random places; the error names it, nothing is left, and the next epoch is right."
+    dataset, rng, named = Hanging(64), random.Random(seed), 0
+    settings = {'num_workers': 2, 'worker_type': 'processes', **settings}
+    loader = create_loader(dataset, 8, 4, device='cpu', persistent_workers=False, timeout=1.5, **settings)
+    for _ in range(2): list(loader)
+    time.sleep(0.2)
+    before = what_is_there()
+    for k in range(num):
+        dataset.at, dataset.is_deaf = rng.randrange(64), rng.random() < 0.5
+        named += f'still waiting for index {dataset.at} of the dataset' in read_or_say(loader, 'no batch within timeout')
+        check_nothing_is_left(before)
+        dataset.at = -1
+        if k % 5 == 0: assert read_or_say(loader, '$^') == 'right'
+    print(f'{named} of {num} hangs are named', flush=True)

@@ -1,4 +1,4 @@
-"Ctrl-C while workers start, work and are replaced: nothing is left, nothing is swallowed, and the loader goes on."
+"Ctrl-C, kills and hangs while workers start, work and are replaced: nothing is left or swallowed, and the loader goes on."
 import gc
 import sys
 
@@ -31,6 +31,27 @@ def test_interrupts_at_random_moments_leave_nothing_and_arrive(num):
     try:
         code, out, errors = run.end(6 * num + 40)
         assert code == 0 and errors == '' and out.startswith(f'{num} of {num} interrupts arrived'), out + errors
+    finally: run.kill()
+
+
+SOME = [3, pytest.param(100, marks=[pytest.mark.full, pytest.mark.timeout(1200)])]
+
+
+@pytest.mark.parametrize('num', SOME)
+def test_workers_that_are_killed_at_random_moments_leave_right_batches(num):
+    run = program(f'kill_at_random({num})', first='from interrupts import *')
+    try:
+        code, out, errors = run.end(6 * num + 60)
+        assert code == 0 and errors == '' and ' right, ' in out, out + errors
+    finally: run.kill()
+
+
+@full
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize('threads_per_worker', [1, 2])
+def test_samples_that_never_return_are_named_and_leave_nothing(threads_per_worker, num=50):
+    run = program(f'hang_at_random({num}, threads_per_worker={threads_per_worker})', first='from interrupts import *')
+    try: assert run.end(12 * num + 60) == (0, f'{num} of {num} hangs are named\n', '')
     finally: run.kill()
 
 
