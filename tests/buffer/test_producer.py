@@ -104,7 +104,7 @@ def test_what_cannot_be_pickled_is_made_by_a_forked_producer_alone(method):
     buffer = BatchBuffer(loader, batches=8)
     if method == 'fork': assert values(buffer, 5) == undisturbed(5)
     else:
-        with pytest.raises(TypeError, match='processes that are not forked get pickled copies, and pickle cannot copy a lambda'):
+        with pytest.raises(TypeError, match='^transform: a lambda cannot be pickled for a process that is not forked'):
             values(buffer, 1)
     buffer.close()
 

@@ -371,6 +371,7 @@ class ProcessSupervisor(Supervisor):
         context: Multiprocessing context that starts the processes.
     """
 
+    _workers: list[_Process]
     worker_class = _Process
     kind = 'process'
     failure = 'a worker process could not be replaced'

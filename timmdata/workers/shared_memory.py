@@ -336,9 +336,9 @@ class _Remade:
     "Stand in for an error in a pickle, which makes the error by its built-in base class."
     def __init__(self, error: BaseException):
         cls = type(error)
-        base = next(base for base in cls.__mro__ if base.__module__ == 'builtins')
+        base: Any = next(base for base in cls.__mro__ if base.__module__ == 'builtins')
         _, args, *state = base.__reduce__(error)
-        known = dict(state[0] if state else {})
+        known: dict[str, Any] = {**state[0]} if state else {}
         if isinstance(error, OSError) and error.filename is not None:
             known['filename'] = error.filename   # urllib's errors set it later
         attributes = {name: value for name, value in known.items()
