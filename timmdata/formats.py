@@ -59,8 +59,8 @@ def _size_and_channels(
     size = image_size(input_size)
     if max(size) < 8 and batch_size >= 4 * max(size):
         warn_caller(f'input_size={input_size}, batch_size={batch_size}: are they swapped? input_size comes first')
-    if isinstance(input_size, (tuple, list)) and len(input_size) == 3:
-        return size, input_size[0]
+    if isinstance(input_size, (tuple, list)) and len(input_size) > 2:
+        return size, input_size[-3]
     return size, len(mean) if isinstance(mean, Sequence) else 3
 
 # %% ../nbs/18_formats.ipynb #cdd3eee4

@@ -17,7 +17,8 @@ import torch
 from PIL import Image
 
 import timmdata
-from timmdata.timm_names import DROPPED, HERE, MODULES as KNOWN_MODULES
+from timmdata.timm_names import DROPPED, HERE
+from timmdata.timm_names import MODULES as KNOWN_MODULES
 
 SAME = """DEFAULT_CROP_MODE DEFAULT_CROP_PCT IMAGENET_DEFAULT_MEAN IMAGENET_DEFAULT_STD IMAGENET_DPN_MEAN IMAGENET_DPN_STD
     IMAGENET_INCEPTION_MEAN IMAGENET_INCEPTION_STD OPENAI_CLIP_MEAN OPENAI_CLIP_STD MaybePILToTensor MaybeToTensor RandomCropOrPad

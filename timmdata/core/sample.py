@@ -166,13 +166,15 @@ def image_size(
     """Return the height and width of the network's input.
 
     Args:
-        input_size: Edge length, (height, width) or (channels, height, width), in pixels.
+        input_size: Edge length, (height, width) or (channels, height, width), in pixels; a 1 before them is ignored.
 
     Returns:
         height, width
     """
     edges = tuple(input_size) if isinstance(input_size, (tuple, list)) else (input_size, input_size)
     whole = all(isinstance(e, Integral) and not isinstance(e, bool) and e > 0 for e in edges)
+    if len(edges) == 4 and edges[0] == 1:
+        edges = edges[1:]   # of a batch of one, as in models' settings
     if len(edges) not in (2, 3) or not whole:
         raise ValueError(f'input_size={input_size!r}: must be an edge length, (height, width) or '
                          '(channels, height, width), in positive integers, such as (3, 224, 224)')

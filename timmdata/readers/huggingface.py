@@ -7,6 +7,7 @@ __all__ = ['load_hf', 'ReaderHfds', 'open_hf_stream', 'ReaderHfids']
 
 # %% ../../nbs/readers/70_huggingface.ipynb #e9ee28dd
 import contextlib
+import io
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -15,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from ..core.decode import Buffer
 from ..core.faults import listed
 from ..core.paths import StrPath, expand_home
 from .base import Reader, choose_split, choose_splits, open_file
@@ -211,7 +213,8 @@ class ReaderHfds(Reader):
     def __getitem__(self, index: int) -> tuple:
         row = self.dataset[int(index)]
         extra = (row[key] for key in self.additional_features)
-        return _ImageFile(row[self.input_key]).read(), self._fields(row), *extra
+        data = _ImageFile(row[self.input_key]).read()
+        return io.BytesIO(data) if self.gives_files and isinstance(data, Buffer) else data, self._fields(row), *extra
 
     @property
     def targets(self) -> np.ndarray | None:
