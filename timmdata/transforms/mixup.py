@@ -370,8 +370,8 @@ def check_own_methods(
     """
     replaced = []
     for cls in type(mixing).__mro__:
-        if cls.__module__.partition('.')[0] == 'timmdata':
-            break
+        if cls.__module__.partition('.')[0] == __name__.partition('.')[0]:
+            break   # a class of this library
         replaced += [name for name in (*more, *_TIMM_METHODS) if name in vars(cls)]
     if replaced:
         raise TypeError(f'{type(mixing).__name__} replaces {", ".join(replaced)}, which nothing calls here: batches are '
