@@ -485,8 +485,8 @@ def test_cutmix_needs_height_and_width():
         with pytest.raises((IndexError, ValueError)): timm_mixup.Mixup(0., 1., num_classes=NUM_CLASSES)(x.clone(), targets_of(6))
         for alphas in ((0., 1.), (0.8, 1e-9)):
             mixing = Mixup(*alphas, num_classes=NUM_CLASSES)
-            for call in (mixing, lambda x, target: mixing._mix_batch(x)):
-                with pytest.raises(ValueError, match=r'CutMix pastes rectangles.*\(N, …, H, W\).*cutmix_alpha=0'): call(x, targets_of(6))
+            for call, *args in (mixing, x, targets_of(6)), (mixing._mix_batch, x):
+                with pytest.raises(ValueError, match=r'CutMix pastes rectangles.*\(N, …, H, W\).*cutmix_alpha=0'): call(*args)
         swap = MixParams(('cutmix',) * 6, (0.5,) * 6, ((0, 1, 0, 1),) * 6, tuple(range(6))[::-1])
         with pytest.raises(ValueError, match='CutMix pastes'): Mixup(num_classes=NUM_CLASSES).apply(x, targets_of(6), swap)
     for wrong in torch.zeros(6, 3, 4, dtype=torch.int64), torch.zeros(()):
@@ -518,16 +518,16 @@ def given_shares(module, lam, pastes):
 @pytest.mark.parametrize('mode', ['batch', 'pair', 'elem'])
 def test_methods_for_subclasses_mix_as_timms(mode, shape):
     "With given shares and boxes: the images in place, the shares and the targets."
-    lam, boxes = [0.3, 1., 0.75, 0.5, 0.2, 0.9, 1., 0.4], [((1, 4, 2, 6), 0.9), ((0, 5, 0, 5), 0.8), ((2, 3, 1, 9), 0.7), ((0, 1, 0, 1), 0.6)]
+    lam = [0.3, 1., 0.75, 0.5, 0.2, 0.9, 1., 0.4]
+    boxes = [((1, 4, 2, 6), 0.9), ((0, 5, 0, 5), 0.8), ((2, 3, 1, 9), 0.7), ((0, 1, 0, 1), 0.6)]
     flags = [False] * 8 if len(shape) == 5 else [True, False, False, True, True, False, True, True]   # timm's videos are cut wrong
     for pastes in (flags, [not flag and len(shape) == 4 for flag in flags]):
         results = []
         for module, place in ((timm_mixup, 'timm.data.mixup'), (our_mixup, 'timmdata.transforms.mixup')):
             images, labels = torch.randn(shape, generator=torch.Generator().manual_seed(1)), targets_of(8)
-            drawn = iter(boxes)
             mixing = given_shares(module, lam, pastes)(mode=mode, num_classes=NUM_CLASSES, cutmix_alpha=1.)
             if len(shape) == 5: mixing.cutmix_alpha = 0.
-            with patch(f'{place}.cutmix_bbox_and_lam', lambda *_, **__: next(drawn)):
+            with patch(f'{place}.cutmix_bbox_and_lam', side_effect=boxes):
                 results.append((images, *mixing(images, labels, 'name')))
             assert results[-1][0] is results[-1][1]   # in place
         for ours, timms in zip(*reversed(results)):
@@ -588,7 +588,8 @@ def test_a_replaced_method_that_nothing_calls_is_an_error(name):
     own = type('Own', (Mixup,), {name: lambda self, *given: pytest.fail('called')})
     with pytest.raises(TypeError, match=f'Own replaces {name}.*draw and apply'): own(num_classes=NUM_CLASSES)(images_of(4), targets_of(4))
     collating = type('Own', (FastCollateMixup,), {'_mix_batch_collate': lambda self, output, batch: 1.})
-    with pytest.raises(TypeError, match='Own replaces _mix_batch_collate'): collating(num_classes=NUM_CLASSES)(list(zip(images_of(4), [0] * 4)))
+    with pytest.raises(TypeError, match='Own replaces _mix_batch_collate'):
+        collating(num_classes=NUM_CLASSES)(list(zip(images_of(4), [0] * 4)))
 
 
 @pytest.mark.parametrize('base', [Mixup, NaFlexMixup])
@@ -603,9 +604,16 @@ def test_a_loader_refuses_a_mixing_whose_call_it_would_leave_out(base):
             return super().apply(x, target, params._replace(lam=(1.,) * len(params.lam)), overwrite)
     targets = first_batch(Seven(), mixup=Weak(0.8, num_classes=NUM_CLASSES))[1]
     assert (targets > 0.5).sum() == 8
-    assert first_batch(Seven(), collate_fn=type('Own', (FastCollateMixup,), {'__call__': lambda self, batch, rng=None: FastCollateMixup.__call__(self, batch)})(0.8))
+    class Collates(FastCollateMixup):
+        "Is called by a loader."
+        def __call__(self, batch, rng=None):
+            images, targets = super().__call__(batch, rng)
+            return images, targets * 2
+    targets = first_batch(Seven(), collate_fn=Collates(0.8, num_classes=NUM_CLASSES))[1]
+    assert torch.allclose(targets.sum(1), torch.full((8,), 2.))
 
 
 def test_targets_of_an_unknown_number_of_classes_are_timms():
     "A subclass passes self.num_classes on, which is None unless it was given."
-    assert torch.equal(mixup_target(torch.arange(4), Mixup().num_classes, 0.3, 0.1), timm_mixup.mixup_target(torch.arange(4), 1000, 0.3, 0.1))
+    targets = torch.arange(4)
+    assert torch.equal(mixup_target(targets, Mixup().num_classes, 0.3, 0.1), timm_mixup.mixup_target(targets, 1000, 0.3, 0.1))
