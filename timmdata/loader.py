@@ -42,7 +42,7 @@ from .readers.base import ReaderFiles
 from .readers.class_map import check_class_map
 from .samplers.order import OrderSettings
 from .timm_names import names_of
-from .transforms.mixup import MixingSwitch
+from .transforms.mixup import MixingSwitch, check_own_methods
 from .transforms.policy import Policy
 from .workers.settings import WorkerSettings
 
@@ -472,6 +472,8 @@ def _size_mixing(given: Arguments) -> Arguments:
         mixing = getattr(given, name)
         if not isinstance(mixing, MixingSwitch):
             continue
+        if name == 'mixup':
+            check_own_methods(mixing, '__call__')
         kind, known = type(mixing).__name__, _num_classes(given.dataset)
         if mixing.num_classes is None:
             if not known:

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import chain
-from types import CodeType, FunctionType, MethodType
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -108,20 +108,37 @@ def _function_text(function: FunctionType, depth: int) -> str:
     return f'{function.__qualname__} {_hash(" ".join(inside))}'
 
 
+def _attributes(value: Any) -> dict[str, Any]:
+    "Return the attributes that say what an object is; a module or a class is known by its name."
+    parts = {} if isinstance(value, (type, ModuleType)) else getattr(value, '__dict__', {})
+    return {name: part for name, part in parts.items() if not name.startswith('_') and name not in _PASSING}
+
+
+def _tensors_text(value: Any, depth: int) -> str:
+    "Write down the tensors and arrays inside an object, because its `repr` rounds their numbers."
+    if isinstance(value, (torch.Tensor, np.ndarray)):
+        return f' {describe(value)}'
+    if isinstance(value, (list, tuple)):
+        parts = value if len(value) <= 100 else ()
+    else:
+        parts = () if isinstance(value, Dataset) else _attributes(value).values()
+    return ''.join(_tensors_text(part, depth - 1) for part in parts) if depth else ''
+
+
 def _object_text(value: Any, depth: int) -> str:
     "Write down an object as its `repr`; where that does not say what is inside, its attributes follow."
     text = _ADDRESS.sub('', repr(value))
-    if not depth or type(value).__repr__ not in _BARE or isinstance(value, Dataset):
+    if not depth or isinstance(value, Dataset):
         return text
+    if type(value).__repr__ not in _BARE:
+        return text + _tensors_text(value, 2 * depth)   # a list of parts is one level, too
     if isinstance(value, partial):
         parts = dict(function=value.func, arguments=value.args, keywords=sorted(value.keywords.items()))
     elif isinstance(value, MethodType):
         parts = dict(function=value.__func__, object=value.__self__)
     else:
-        parts = getattr(value, '__dict__', {})
-    names = [name for name in parts if not name.startswith('_') and name not in _PASSING]
-    return f'{text} ' + ', '.join(f'{name}={describe(parts[name], depth - 1)}'
-                                  for name in names)
+        parts = _attributes(value)
+    return f'{text} ' + ', '.join(f'{name}={describe(part, depth - 1)}' for name, part in parts.items())
 
 # %% ../../nbs/datasets/10_wrappers.ipynb #c318ba41
 def describe(
