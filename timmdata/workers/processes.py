@@ -11,10 +11,13 @@ import multiprocessing
 import os
 import pickle
 import queue
+import socket
 import threading
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing import connection
@@ -24,11 +27,12 @@ from typing import NamedTuple
 import torch
 from torch.utils.data._utils import worker as torch_worker
 
-from ..core.processes import reset_process, start_process
-from ..pipeline.fetch import BatchBuilder
+from ..core.pickling import find_unpicklable
+from ..core.processes import check_may_start, leave_to_original, reset_process, start_process
+from ..pipeline.fetch import BatchBuilder, HostBatch
 from ..samplers.epoch import SampleKey
 from .base import InlinePool, Task
-from .life import Lifetime, uninterrupted
+from .life import Lifetime, end_copy, uninterrupted
 from .settings import WorkerSettings
 from .shared_memory import SharedMemory, SlotPool, WorkerTraceback, pack, portable_error, unpack
 from .supervisor import Assignment, SupervisedPool, SupervisedWorker, Supervisor
@@ -53,6 +57,12 @@ class WorkerSpec:
     def __post_init__(self):
         self.status = SharedMemory(
             8 * self.settings.num_workers * (self.settings.threads_per_worker + 1))
+        self.keep_from_copies()
+
+    def keep_from_copies(self):
+        "Keep forked copies of this process, which are not its workers, from writing to the shared memory."
+        for memory in (self.slots, self.status):
+            leave_to_original(memory, type(memory).make_private, is_shared=True)
 
     def indexes(self,
         number: int,
@@ -70,6 +80,7 @@ class WorkerSpec:
 # %% ../../nbs/workers/30_processes.ipynb #e059b888
 class _Message(NamedTuple):
     "Tell a worker process about a batch."
+    number: int   # 1, 2, … for the batches of one process; its first answer, that it is ready, has 0.
     keys: list[SampleKey]
     slot: int | None
     refused: dict[int, str]   # Index → reason not to load this sample.
@@ -89,6 +100,18 @@ def _reporter(indexes: torch.Tensor) -> Callable[[int], None]:
     return report
 
 # %% ../../nbs/workers/30_processes.ipynb #8b4c8db1
+def _explain_batch(builder: BatchBuilder, made: HostBatch) -> TypeError | None:
+    "Return an error that names the field of a batch that cannot be pickled, and who returned it."
+    found = find_unpicklable(made, dump=pickle.dumps)
+    if found is None:
+        return None
+    who = 'the dataset' if builder.collate_fn is None else 'collate_fn'
+    return TypeError(
+        f'{found.name} cannot be sent from a worker process ({type(found.error).__name__}: {found.error}): '
+        f'{who} must return tensors, arrays, numbers, text, or lists and dicts of them; '
+        "or use worker_type='threads' or num_workers=0")
+
+
 def make_packed(
     builder: BatchBuilder,
     pool: InlinePool | ThreadPool,
@@ -109,9 +132,13 @@ def make_packed(
     used = 0 if memory is None else layout.num_bytes(num)
     pool.run(task)
     try:
-        return pack((task.take(), None), memory, used)
+        made = task.take()
     except Exception as error:
         return pack((None, portable_error(error)))   # SystemExit ends this worker
+    try:
+        return pack((made, None), memory, used)
+    except Exception as error:
+        return pack((None, portable_error(_explain_batch(builder, made) or error)))
 
 
 def _make(
@@ -162,9 +189,23 @@ def _receive(pipe: connection.Connection, inbox: queue.SimpleQueue, builder: Bat
             return
 
 # %% ../../nbs/workers/30_processes.ipynb #515c3c6f
+def _close(pipe: connection.Connection):
+    pipe.close()
+
+
+def _answer(pipe: connection.Connection, pid: int, number: int, data: bytes):
+    "Send the answer to a message, unless this is a copy of the worker `pid` that user code has forked."
+    end_copy(pid)
+    pipe.send_bytes(number.to_bytes(8, 'little'))
+    pipe.send_bytes(data)
+
+
 def _serve(pipe: connection.Connection, spec: WorkerSpec, number: int):
     "Answer messages one after another, in a worker process, until None arrives."
     reset_process()
+    pid = os.getpid()
+    leave_to_original(pipe, let_go=_close)
+    spec.keep_from_copies()
     inbox = queue.SimpleQueue()
     report = _reporter(spec.indexes(number))
     receiver = threading.Thread(target=_receive, args=(pipe, inbox, spec.builder), daemon=True)
@@ -172,14 +213,15 @@ def _serve(pipe: connection.Connection, spec: WorkerSpec, number: int):
     try:
         set_up_worker(spec.builder, spec.settings, number)
     except Exception as error:
-        pipe.send_bytes(pack((f'{type(error).__name__}: {error}', traceback.format_exc())))
+        _answer(pipe, pid, 0, pack((f'{type(error).__name__}: {error}', traceback.format_exc())))
         return
-    pipe.send_bytes(pack(None))   # the worker is ready
+    _answer(pipe, pid, 0, pack(None))   # the worker is ready
     inline = InlinePool(spec.builder)
     num_threads = spec.settings.threads_per_worker
     threads = ThreadPool(spec.builder, num_threads) if num_threads > 1 else inline
     while (message := inbox.get()) is not None:
-        pipe.send_bytes(_make(message, spec, inline if message.is_careful else threads, report))
+        pool = inline if message.is_careful else threads
+        _answer(pipe, pid, message.number, _make(message, spec, pool, report))
 
 # %% ../../nbs/workers/30_processes.ipynb #60dc1a52
 _CAUSES = {   # exit code → probable cause
@@ -197,6 +239,14 @@ def _send(pipe: connection.Connection, outbox: queue.SimpleQueue):
         except OSError:
             return   # the process is dead; other workers get its tasks
 
+
+def _shut(pipe: connection.Connection):
+    "End the pipe of a process for everyone who holds it; a pipe of Windows ends with its process."
+    if os.name == 'nt':
+        return
+    with suppress(OSError), socket.socket(fileno=os.dup(pipe.fileno())) as end:   # OSError: it is shut already
+        end.shutdown(socket.SHUT_RDWR)
+
 # %% ../../nbs/workers/30_processes.ipynb #1ef59057
 class _Process(SupervisedWorker):
     "Manage one worker process: start it, send it tasks, see what it is loading, and end it."
@@ -209,13 +259,17 @@ class _Process(SupervisedWorker):
         number = self.number
         self._indexes = spec.indexes(number).fill_(-1)
         pipe, there = context.Pipe()
+        leave_to_original(pipe, let_go=_close)
         self.process = start_process(
             context, _serve, there, spec, number, name=f'timmdata-worker-{number}')
         there.close()
+        self._pipe = pipe
         self._outbox = queue.SimpleQueue()   # pickled messages
+        self._numbers = itertools.count(1)   # of messages
+        self._sent = deque[int]()   # numbers of the messages that wait for an answer
         sender = f'timmdata-sender-{number}'
         receiver = f'timmdata-receiver-{number}'
-        self._threads = [   # the pipe closes when both have ended
+        self._threads = [   # the pipe closes when both have ended and this object is gone
             threading.Thread(target=_send, args=(pipe, self._outbox), name=sender, daemon=True),
             threading.Thread(target=self._forward, args=(pipe,), name=receiver, daemon=True)]
         try:
@@ -229,7 +283,9 @@ class _Process(SupervisedWorker):
     def send(self, assignment: Assignment, refused: dict[int, str]):
         keys = assignment.task.keys
         refused = {key.index: refused[key.index] for key in keys if key.index in refused}
-        message = _Message(keys, assignment.memory, refused, assignment.is_careful)
+        number = next(self._numbers)
+        self._sent.append(number)
+        message = _Message(number, keys, assignment.memory, refused, assignment.is_careful)
         self._outbox.put(pickle.dumps(message))
 
     def loading(self) -> list[int]:
@@ -241,7 +297,8 @@ class _Process(SupervisedWorker):
             # A process forked by the worker may keep the pipe open
             while self.process.is_alive() or pipe.poll():
                 if pipe in connection.wait([pipe, self.process.sentinel], timeout=1):
-                    self.supervisor.tell(self._receive, pipe.recv_bytes())
+                    number = int.from_bytes(pipe.recv_bytes(), 'little')
+                    self.supervisor.tell(self._receive, number, pipe.recv_bytes())
         except (EOFError, OSError):
             pass   # the process has ended
         except Exception as error:
@@ -250,9 +307,18 @@ class _Process(SupervisedWorker):
                 f'{type(error).__name__}: {error}')
         self.supervisor.tell(self._report_end)
 
-    def _receive(self, data: bytes):
+    def _receive(self, number: int, data: bytes):
         "Handle an answer, or the first message: None, or an error and its traceback."
+        if self.loss:
+            return   # other workers make its batches
+        expected = self._sent[0] if self._sent else None
+        if number != (expected if self.is_ready else 0):
+            self.loss = (
+                f'worker process {self.number} sent what is not its next answer '
+                '(does your code fork processes or write to their pipes?)')
+            return self.process.kill()
         if self.is_ready:
+            self._sent.popleft()
             return self.supervisor.finish(self, self.tasks[0], data)
         failure = unpack(data)
         self.is_ready = failure is None
@@ -265,24 +331,36 @@ class _Process(SupervisedWorker):
         "Record how the process ended, and ask the supervisor to replace it."
         self.process.join(5)
         code = self.process.exitcode or 0
-        self.loss = f'worker process {self.number} died (exit code {code}{_CAUSES.get(code, "")})'
+        died = f'worker process {self.number} died (exit code {code}{_CAUSES.get(code, "")})'
+        self.loss = self.loss or died
         if self.is_ready or not 0 <= code < 255:   # 255: unknown, because Python's fork server has died
             return self.supervisor.replace(self)
         advice = '' if self.supervisor.context.get_start_method() == 'fork' else _SPAWN_ADVICE
         self.supervisor.stop(f'{self.loss} before it was ready{advice}')
 
+    def check(self):
+        "Close the pipe of a process that has ended; what is in it can still be read."
+        if not self.process.is_alive():
+            _shut(self._pipe)
+
     def ask_to_end(self):
         self._outbox.put(pickle.dumps(None))
 
-    def end(self, deadline: float):
+    def terminate(self):
+        self.process.terminate()
+
+    def kill(self):
+        self.process.kill()
+
+    def wait(self, deadline: float) -> bool:
         self.process.join(max(0., deadline - time.monotonic()))
-        for force in (self.process.terminate, self.process.kill):
-            if self.process.is_alive():
-                force()
-                self.process.join(2)
+        return not self.process.is_alive()
+
+    def close(self):
+        _shut(self._pipe)   # nobody reads it any more, so sending fails
         self._outbox.put(None)
         for thread in self._threads:
-            thread.join(1)   # nobody reads the pipe any more, so sending fails
+            thread.join(1)
 
 # %% ../../nbs/workers/30_processes.ipynb #f12af866
 class ProcessSupervisor(Supervisor):
@@ -305,6 +383,10 @@ class ProcessSupervisor(Supervisor):
         self.context = context
         self.slots_of: dict[Task, int | None] = {}
         super().__init__(spec.builder, spec.settings)
+
+    def check(self):
+        for worker in self._workers:
+            worker.check()
 
     def acquire(self, task: Task) -> int | None:
         self.slots_of[task] = slot = self.spec.slots.acquire()
@@ -344,10 +426,7 @@ class ProcessPool(SupervisedPool):
         slot_bytes: int = 0,
         max_lent: int = 2,
     ):
-        if multiprocessing.current_process().daemon:
-            raise RuntimeError(
-                'a daemonic process cannot start worker processes: '
-                "use worker_type='threads' or num_workers=0")
+        check_may_start()
         settings = replace(settings, worker_type='processes')
         self.builder = builder
         self._lifetime = uninterrupted(partial(self._start, settings, slot_bytes, max_lent))

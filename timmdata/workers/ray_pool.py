@@ -200,7 +200,7 @@ class _Actor(SupervisedWorker):
                 'functions and timmdata must be importable on each node '
                 '(ray_options={"runtime_env": …})', error)
 
-    def end(self, deadline: float):
+    def ask_to_end(self):
         with suppress(Exception):   # the actor may be gone, and Ray too
             if self.supervisor.ray.is_initialized():
                 self.supervisor.ray.kill(self._handle)

@@ -10,7 +10,7 @@ import math
 import multiprocessing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from multiprocessing.context import BaseContext
+from multiprocessing.context import BaseContext, DefaultContext
 from numbers import Integral, Real
 from typing import Any
 
@@ -124,10 +124,12 @@ class WorkerSettings:
 
     @property
     def context(self) -> BaseContext:
-        "Return the multiprocessing context."
-        if isinstance(self.multiprocessing_context, BaseContext):
-            return self.multiprocessing_context
-        return multiprocessing.get_context(self.multiprocessing_context)
+        "Return the multiprocessing context; Python's own is asked without deciding on it, so it can still be set."
+        given = self.multiprocessing_context
+        if given is None or isinstance(given, DefaultContext):
+            given = ((given or multiprocessing).get_start_method(allow_none=True)
+                     or multiprocessing.get_all_start_methods()[0])
+        return given if isinstance(given, BaseContext) else multiprocessing.get_context(given)
 
     def describe(self) -> str:
         "Describe the workers and why they were chosen."

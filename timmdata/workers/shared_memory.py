@@ -6,7 +6,9 @@
 __all__ = ['LARGE', 'SharedMemory', 'pack', 'unpack', 'SlotPool', 'WorkerTraceback', 'portable_error', 'raise_portable']
 
 # %% ../../nbs/workers/20_shared_memory.ipynb #568ea206
+import ctypes
 import math
+import mmap
 import os
 import pickle
 import traceback
@@ -19,8 +21,17 @@ from typing import Any
 import torch
 
 from ..core.memory_pool import watch
+from ..core.pickling import find_unpicklable
 
 # %% ../../nbs/workers/20_shared_memory.ipynb #887a1016
+_MAP_FIXED = 0x10   # Linux: at this address, in place of what is there
+_map_memory: Any = None   # the C library's `mmap`, found before a fork; Python's cannot choose the address
+if hasattr(os, 'memfd_create'):
+    _map_memory = ctypes.CDLL(None).mmap
+    _map_memory.restype = ctypes.c_void_p
+    _map_memory.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+
+
 class SharedMemory:
     """Allocate memory that several processes share.
 
@@ -66,6 +77,16 @@ class SharedMemory:
         self.tensor, held = watch(memory := self.tensor)
         weakref.finalize(   # pyrefly: ignore  (a property)
             held(), _unpin, os.getpid(), cudart, memory).atexit = False
+
+    def make_private(self):
+        "Replace the memory, in a forked copy of a process, by a copy at the same address that no other process sees."
+        if self.fd is None:
+            return
+        address = self.tensor.data_ptr()
+        found = _map_memory(
+            address, self.num_bytes, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | _MAP_FIXED, self.fd, 0)
+        if found != address:
+            os._exit(1)   # rather than write to the batches of the original
 
     def __getstate__(self):
         if self.fd is None:
@@ -208,7 +229,14 @@ class SlotPool:
 
     def __getstate__(self) -> dict[str, Any]:
         "Pickle what a worker needs; who holds which slot is only known here."
-        return {'memory': self.memory, 'slot_bytes': self.slot_bytes}
+        return {'memory': self.memory, 'slot_bytes': self.slot_bytes, '_lent': {}}
+
+    def make_private(self):
+        "Give a forked copy of a process memory of its own, in which the batches that it holds do not change any more."
+        self.memory.make_private()
+        for slot in [slot for slot, held in self._lent.items() if held() is not None]:
+            values = self.view(slot).numpy()
+            values[:] = values.copy()   # a page is copied when it is written to
 
     def pin(self):
         "Page-lock all slots for a CUDA device; call this before lending the first slot."
@@ -289,33 +317,75 @@ class WorkerTraceback(Exception):
         return '\n' + self.args[0]
 
 
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as failure:   # of the user's `__str__`
+        return f'(its message could not be made: {type(failure).__name__}: {failure})'
+
+
+def _remake(cls: type, base: type, args: tuple, state: dict[str, Any]) -> BaseException:
+    "Make an error without calling its own class, which may build its message or take other arguments."
+    error = base.__new__(cls, *args)
+    base.__init__(error, *args)
+    BaseException.__setstate__(error, state)
+    return error
+
+
+class _Remade:
+    "Stand in for an error in a pickle, which makes the error by its built-in base class."
+    def __init__(self, error: BaseException):
+        cls = type(error)
+        base = next(base for base in cls.__mro__ if base.__module__ == 'builtins')
+        _, args, *state = base.__reduce__(error)
+        attributes = {name: value for name, value in (state or [{}])[0].items()
+                      if find_unpicklable(value, dump=pickle.dumps) is None}
+        self.call = _remake, (cls, base, args, attributes)
+
+    def __reduce__(self):
+        return self.call
+
+
 def portable_error(
     error: BaseException,
-) -> tuple[BaseException, str]:
-    """Return an error that can be pickled, and its traceback as text.
+) -> tuple[bytes, str]:
+    """Return an error for `raise_portable` in another process, and its traceback as text.
 
     Args:
         error: Any error; its traceback and cause are removed.
 
     Returns:
-        the error and its traceback
+        the pickled error and its traceback
     """
     text = ''.join(traceback.format_exception(type(error), error, error.__traceback__))
     error.__cause__, error.__traceback__ = None, None
-    try:
-        pickle.loads(pickle.dumps(error))
-    except Exception:
-        error = RuntimeError(f'{type(error).__name__}: {error}')
-    return error, text
+    notes = [str(note) for note in getattr(error, '__notes__', ())]   # they name the sample; a class may not pickle them
+    for wrap in (lambda error: error, _Remade):
+        try:
+            data = pickle.dumps((wrap(error), notes))
+            again, _ = pickle.loads(data)
+        except Exception:
+            continue
+        if type(again) is type(error) and _message(again) == _message(error):
+            return data, text
+    return pickle.dumps((RuntimeError(f'{type(error).__name__}: {_message(error)}'), notes)), text
 
 
 def raise_portable(
-    sent: tuple[BaseException, str],
+    sent: tuple[bytes, str],
 ):
     """Raise an error from another process, with the traceback as its cause.
 
     Args:
         sent: Error and traceback that `portable_error` returned.
     """
-    error, text = sent
+    data, text = sent
+    try:
+        error, notes = pickle.loads(data)
+    except Exception as failure:   # for example, only the worker can import its class
+        error, notes = RuntimeError(
+            'an error of a worker, shown above, could not be restored here: '
+            f'{type(failure).__name__}: {failure}'), []
+    if notes:
+        error.__notes__ = notes
     raise error from WorkerTraceback(text)

@@ -6,6 +6,7 @@
 __all__ = ['ThreadPool', 'check_threads']
 
 # %% ../../nbs/workers/10_threads.ipynb #a4f8a7f0
+import os
 import queue
 import random
 import threading
@@ -20,19 +21,21 @@ from ..core.rng import seeded
 from ..pipeline.fetch import BatchBuilder, HostBatch
 from ..samplers.epoch import SampleKey
 from .base import RowMemory, Task, WorkerPool
-from .life import Lifetime, start_thread, uninterrupted
+from .life import Lifetime, end_copy, start_thread, uninterrupted
 
 # %% ../../nbs/workers/10_threads.ipynb #87eeef05
 def _run(
     todo: queue.SimpleQueue, builder: BatchBuilder, ready: threading.Semaphore, tasks: set[Task],
 ):
     "Load samples in a thread, on one core, until None arrives."
+    pid = os.getpid()
     torch.set_num_threads(1)
     torch.get_num_threads()   # torch applies the setting to this thread
     ready.release()
     while (entry := todo.get()) is not None:
         task, position = entry
         task.load(builder, position)
+        end_copy(pid)
         if task.done.is_set():
             tasks.discard(task)
         del entry, task   # hold nothing while waiting
