@@ -24,7 +24,7 @@ from typing import NamedTuple
 import torch
 from torch.utils.data._utils import worker as torch_worker
 
-from ..core.cores import use_one_core
+from ..core.cores import use_one_core_per_process
 from ..core.processes import reset_process, start_process
 from ..pipeline.fetch import BatchBuilder
 from ..samplers.epoch import SampleKey
@@ -134,7 +134,7 @@ def set_up_worker(
         settings: Number of workers, and the user's function.
         number: Number of the worker.
     """
-    use_one_core()
+    use_one_core_per_process()
     # torch has no public setter for what `get_worker_info()` returns
     torch_worker._worker_info = torch_worker.WorkerInfo(
         id=number, num_workers=settings.num_workers, seed=0, dataset=builder.dataset)
