@@ -154,7 +154,8 @@ def test_a_batch_of_the_users_own_type_keeps_it(collate, settings):
         for batch, (images, targets), theirs in zip(loader, plain, torchs, strict=True):
             assert type(batch) is type(theirs) and torch.equal(sample_image(batch), images)
             assert torch.equal(fields_of(batch)['target'], targets)
-            if collate is own_batch: assert batch.note == 'from the worker' and batch['names'] == [f'{target}.jpg' for target in targets.tolist()]
+            if collate is own_batch:
+                assert batch.note == 'from the worker' and batch['names'] == [f'{target}.jpg' for target in targets.tolist()]
 
 
 @pytest.mark.parametrize('collate, expected', [(own_batch, OwnBatch), (own_rows, OwnRows), (named_tuple, tuple)])
@@ -177,7 +178,8 @@ def test_an_array_means_what_a_list_means(name, is_training):
     def batch(value):
         with warnings.catch_warnings(record=True) as found:
             warnings.simplefilter('always')
-            loader = create_loader(Coded(4), 32, 4, is_training, seed=0, num_workers=0, device='cpu', gaussian_blur_prob=0.5, **{name: value})
+            settings = dict(num_workers=0, device='cpu', gaussian_blur_prob=0.5)
+            loader = create_loader(Coded(4), 32, 4, is_training, seed=0, **settings, **{name: value})
         return next(iter(loader))[0], [str(one.message) for one in found]
     images, told = batch(ARRAYS[name])
     for kind in (np.array, partial(torch.tensor, dtype=torch.float64)):

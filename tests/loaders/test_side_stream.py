@@ -355,15 +355,17 @@ def test_side_stream_orders_both_ways():
 class Own(dict): pass
 
 
-@pytest.mark.parametrize('make', [Own, OrderedDict, UserDict, lambda fields: UserList(fields.values()), lambda fields: deque(fields.values()),
-                                  lambda fields: {'inside': [Own(fields)]}])
+@pytest.mark.parametrize('make', [
+    Own, OrderedDict, UserDict, lambda fields: UserList(fields.values()), lambda fields: deque(fields.values()),
+    lambda fields: {'inside': [Own(fields)]}])
 def test_tensors_in_any_container_reach_the_device(make):
     "A container that is passed over would leave its tensors behind, and their memory would be reused too early."
     batch = make({'image': torch.zeros(2), 'name': 'a', 'numbers': range(3)})
     moved = move_to_device(batch, torch.device('meta'))
     def found(value):
         if isinstance(value, torch.Tensor): return [value.device.type]
-        values = value.values() if isinstance(value, Mapping) else () if isinstance(value, str) or not isinstance(value, Sequence) else value
+        if isinstance(value, str) or not isinstance(value, (Mapping, Sequence)): return []
+        values = value.values() if isinstance(value, Mapping) else value
         return [device for one in values for device in found(one)]
     assert type(moved) is type(batch) and found(moved) == ['meta'] and found(batch) == ['cpu']
 

@@ -1,4 +1,5 @@
 "Streams that do not divide themselves among workers, those that do in one way or another, and what a worker process sets."
+import json
 import random
 import sys
 import warnings
@@ -36,7 +37,8 @@ class Named(Numbers):
 
 
 class Tensors(Numbers):
-    def __iter__(self): return ((torch.full((3, 16, 16), number, dtype=torch.uint8), torch.tensor(number)) for _, number in super().__iter__())
+    def __iter__(self):
+        for _, number in super().__iter__(): yield torch.full((3, 16, 16), number, dtype=torch.uint8), torch.tensor(number)
 
 
 class Divided(Numbers):
@@ -95,7 +97,8 @@ def test_a_stream_that_comes_once_per_worker_is_named_once(make, settings):
     torchs = [number for batch in DataLoader(Numbers(), 2, num_workers=2, collate_fn=list) for _, number in batch]
     assert first == second == sorted(torchs) and len(torchs) == 2 * NUM
     text, = found
-    assert text.startswith(f'workers 0 and 1 began with the same sample, and {type(make()).__name__} did not call torch.utils.data.get_worker')
+    name = type(make()).__name__
+    assert text.startswith(f'workers 0 and 1 began with the same sample, and {name} did not call torch.utils.data.get_worker_info()')
     assert 'each of the 2 workers reads the whole stream' in text and 'or pass num_workers=1' in text
 
 
@@ -117,14 +120,14 @@ def webdataset_of(folder):
 def huggingface_of(folder):
     datasets = pytest.importorskip('datasets')
     def rows(shards):
-        for shard in shards:
-            for _ in range(3): yield {'image': image_of(0), 'target': 0}
+        for _ in range(3 * len(shards)): yield {'image': image_of(0), 'target': 0}
     return datasets.IterableDataset.from_generator(rows, gen_kwargs={'shards': [*range(NUM // 3)]})
 
 
 def our_reader_of(folder):
     webdataset_of(folder)
-    (folder/'_info.json').write_text('{"splits": {"train": {"filenames": ["00.tar", "01.tar", "02.tar", "03.tar"], "num_samples": %d}}}' % NUM)
+    split = {'filenames': [f'{number:02}.tar' for number in range(NUM // 3)], 'num_samples': NUM}
+    (folder/'_info.json').write_text(json.dumps({'splits': {'train': split}}))
     return create_dataset('wds/', str(folder), split='train')
 
 

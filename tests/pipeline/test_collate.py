@@ -64,7 +64,8 @@ class Rows(list): pass
 Pair = namedtuple('Pair', 'image target')
 FORMS = {
     'own dict': Own, 'OrderedDict': OrderedDict, 'defaultdict': lambda fields: defaultdict(list, fields), 'UserDict': UserDict,
-    'read-only': MappingProxyType, 'dict': dict, 'namedtuple': lambda fields: Pair(**fields), 'own list': lambda fields: Rows(fields.values()),
+    'read-only': MappingProxyType, 'dict': dict, 'namedtuple': lambda fields: Pair(**fields),
+    'own list': lambda fields: Rows(fields.values()),
     'UserList': lambda fields: UserList(fields.values())}
 
 

@@ -192,7 +192,8 @@ def test_a_discarded_position_is_named(epoch, start, is_end):
             sampler.set_epoch(epoch)
         texts = [str(one.message) for one in found]
         assert bool(texts) == (not goes_on) and (sampler.epoch, sampler.start) == (epoch, start if epoch == 1 else 0)
-        if texts: assert texts[0].startswith(f'set_epoch({epoch}) discards the position that was loaded or set, {start} samples into epoch 1')
+        said = f'set_epoch({epoch}) discards the position that was loaded or set, {start} samples into epoch 1'
+        if texts: assert texts[0].startswith(said)
         goes_on = True
     next(iter(sampler))
     sampler.set_epoch(7)   # the position was used
