@@ -20,6 +20,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from .checks import plain
+
 # %% ../../nbs/core/28_arguments.ipynb #bb212057
 _Made = TypeVar('_Made')
 
@@ -92,7 +94,7 @@ class Arguments:
         value, default = self._values[name], self._defaults[name]
         if default is None:
             return value is not None and not is_off(value)
-        return value is not default and value != default
+        return value is not default and plain(value) != plain(default)   # an array compares element by element
 
 # %% ../../nbs/core/28_arguments.ipynb #c374b011
 def is_off(

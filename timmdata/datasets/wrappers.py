@@ -27,6 +27,7 @@ from ..readers.class_map import class_map_fingerprint
 from ..readers.file_index import stamp
 from .image_dataset import ImageDataset
 from ..readers.sample_table import LabelLists, SampleTable
+from ..core.checks import check_index
 from ..core.rng import sample_seed, seed_all, seeded
 from ..core.sample import apply_transform
 
@@ -45,7 +46,7 @@ def unwrap(
         base dataset, index in it
     """
     if type(dataset) is Subset:
-        return unwrap(dataset.dataset, int(dataset.indices[index]))
+        return unwrap(dataset.dataset, check_index('a Subset', dataset.indices[index]))
     if type(dataset) is not ConcatDataset:
         return dataset, index
     part = bisect_right(dataset.cumulative_sizes, index)

@@ -121,10 +121,10 @@ class BatchSettings:
         """Count the batches of an epoch.
 
         Args:
-            sampler: Sampler of the order; the batches of its next epoch are counted.
+            sampler: Sampler of the order; its running epoch counts, or the next one.
         """
         if self.schedule is not None:
-            return len(self.schedule.plan(sampler.epoch))
+            return len(self.schedule.plan(sampler.current))
         full, rest = divmod(len(sampler), self.batch_size)
         return full + bool(rest and not self.drop_last)
 
@@ -134,10 +134,10 @@ class BatchSettings:
         """Count this rank's samples of an epoch, without those added as padding.
 
         Args:
-            sampler: Sampler of the order; the samples of its next epoch are counted.
+            sampler: Sampler of the order; its running epoch counts, or the next one.
         """
         if self.schedule is not None:
-            return self.schedule.count_valid(sampler.epoch)
+            return self.schedule.count_valid(sampler.current)
         share = len(sampler)
         whole = share // self.batch_size * self.batch_size   # samples in complete batches
         if self.pad_last and whole < share:
@@ -328,6 +328,9 @@ class BatchLoader(HostLoader):
         "Make one pass, which begins with the first `next`; batches without samples are omitted."
         return self._consumer.deliver(self._pass)
 
+    def __iter__(self) -> Iterator:
+        return self._consumer.loop(self._pass)
+
     def _pass(self) -> Iterator[HostBatch]:
         epoch, position = self.sampler.begin()
         pool = self._pool or self._start_pool()
@@ -420,7 +423,9 @@ class BatchLoader(HostLoader):
             epoch: Epoch of the next pass.
             position: Number of samples already used in this epoch, on all ranks together.
         """
-        self.sampler.set_position(epoch, position)
+        left = self.batches.cut(self.sampler, epoch, position)
+        is_end = position > 0 and next(left, None) is None
+        self.sampler.set_position(epoch, position, is_end)
 
     def identity(self) -> dict[str, str]:
         """Return the settings that batches depend on, except the seed; a state must match them.

@@ -9,7 +9,6 @@ __all__ = ['resolve_device', 'adapt_to_chs', 'adapt_statistics', 'PrefetchLoader
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from operator import attrgetter
 from typing import Any
 
 import torch
@@ -225,9 +224,8 @@ class PrefetchLoader(Loader):
     # one pass
 
     def __iter__(self) -> Iterator:   # a pass begins with the first `next`
-        hosts = self._consumer.deliver(
+        return self._consumer.loop(
             self._hosts, self.loader.acknowledge if self.loader.auto_ack else None)
-        yield from map(attrgetter('batch'), hosts)   # a loop would hold the delivered batch
 
     def _hosts(self) -> Iterator[HostBatch]:
         "Return the batches of the loader on the device; one batch ahead if the device has streams."

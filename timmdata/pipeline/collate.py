@@ -17,7 +17,7 @@ import torch
 from PIL import Image
 from torchvision.transforms.functional import pil_to_tensor
 
-from ..core.sample import fields_of, with_fields
+from ..core.sample import fields_of, is_sequence, refill, with_fields
 from ..transforms.mixup import Mixup
 
 # %% ../../nbs/pipeline/20_collate.ipynb #3cdb29fe
@@ -105,7 +105,7 @@ def _repeat(field: torch.Tensor | list, views: int) -> torch.Tensor | list:
 def _columns(samples: Sequence[Any]) -> dict[Any, list]:
     "Return the values of each field."
     are_dicts = all(isinstance(sample, Mapping) for sample in samples)
-    are_tuples = all(isinstance(sample, (tuple, list)) and len(sample) > 1 for sample in samples)
+    are_tuples = all(is_sequence(sample) and len(sample) > 1 for sample in samples)
     if not are_dicts and not are_tuples:
         types = sorted({type(sample).__name__ for sample in samples})
         raise TypeError(
@@ -130,7 +130,7 @@ def fast_collate(
         images: (N, C, H, W) with the images of all samples not skipped; None: stack them.
 
     Returns:
-        (images, targets, …) or a dict of them; None if every sample was skipped
+        (images, targets, …) or a dict of them; a type of your own stays; None if every sample was skipped
     """
     samples = [sample for sample in batch if sample is not None]
     if not samples:
@@ -145,8 +145,9 @@ def fast_collate(
     for name, values in columns.items():
         fields[name] = _repeat(_stack_field(values), views)
     if isinstance(samples[0], Mapping):
-        return fields
-    return tuple(fields.values())
+        return refill(samples[0], fields)
+    values = tuple(fields.values())
+    return values if type(samples[0]) in (tuple, list) else refill(samples[0], values)
 
 # %% ../../nbs/pipeline/20_collate.ipynb #8ed87a64
 class FastCollateMixup(Mixup):

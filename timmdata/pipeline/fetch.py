@@ -22,7 +22,8 @@ from ..core.clock import clock
 from ..core.faults import ImageReadError, printable
 from ..core.jpeg import Pixels
 from ..core.rng import sample_seed
-from ..core.sample import apply_transform, as_pil_image, fields_of, sample_image, with_fields, with_image
+from ..core.sample import (
+    apply_transform, as_pil_image, fields_of, is_sequence, sample_image, with_fields, with_image)
 from ..datasets.image_dataset import ImageDataset
 from ..datasets.wrappers import base_datasets, gives_bytes, sample_numbers, unwrap
 from .batch_transform import BatchTransform, DeviceTransform
@@ -367,7 +368,7 @@ def with_valid_mask(
     Returns:
         the same batch, with a bool (N,) at the end, or as 'valid' in a dict
     """
-    if not isinstance(batch, (Mapping, tuple, list)) or hasattr(batch, '_fields') or not len(batch):
+    if not (isinstance(batch, Mapping) or is_sequence(batch)) or not len(batch):
         raise TypeError(
             f'valid_mask=True, but the batch has type {type(batch).__name__}: collate_fn must '
             'return a tuple (images, target, …), a list or a dict')

@@ -16,7 +16,8 @@ import numpy as np
 import torch
 from torch.utils.data import Sampler
 
-from ..core.checks import check_number, check_type, check_whole
+from ..core.arguments import warn_caller
+from ..core.checks import check_index, check_type, check_whole
 from ..core.rng import KeyedRandom, sample_seed, seeded
 
 # %% ../../nbs/samplers/00_epoch.ipynb #713ae70e
@@ -81,6 +82,24 @@ def count_views(
     return views
 
 # %% ../../nbs/samplers/00_epoch.ipynb #1bacce68
+_INDEX_ADVICE = (
+    ', the index of one sample; for a mask, pass np.flatnonzero(mask); in place of a BatchSampler, pass the sampler '
+    'inside it, and batch_size')
+
+
+def _read_order(sampler: Sampler) -> list[int]:
+    "Return the indexes that a user's sampler yields."
+    length = len(sampler)
+    indexes = list(islice(sampler, length + 1))
+    if len(indexes) > length:
+        raise ValueError(
+            f'{type(sampler).__name__} yields more samples than its length, {length}: '
+            'make __len__ return the number of samples that __iter__ yields in an epoch')
+    if {*map(type, indexes)} == {int}:   # as usual
+        return indexes
+    return [check_index(f'the sampler, {type(sampler).__name__},', index, _INDEX_ADVICE) for index in indexes]
+
+
 def _draw_order(sampler: Sampler, epoch: int, number: int) -> list[int]:
     "Return the order of a user's sampler; `number` seeds the global generators and the sampler's own."
     if isinstance(sampler, EpochAware):
@@ -91,7 +110,7 @@ def _draw_order(sampler: Sampler, epoch: int, number: int) -> list[int]:
         if before is not None:
             own.manual_seed(number)
         try:
-            return [int(index) for index in islice(sampler, len(sampler))]
+            return _read_order(sampler)
         finally:
             if before is not None:
                 own.set_state(before)
@@ -180,7 +199,9 @@ class EpochSampler(Sampler):
         self.row_size = row_size
         self.epoch = 0   # of the next pass
         self.start = 0   # samples of all ranks that were already used in it
-        self.running: int | None = None   # epoch of the pass that is being read
+        self.running: int | None = None   # epoch of the loop that reads a loader
+        # Epochs that go on at a position that was set, until a pass begins; empty: none was set
+        self.resumable = range(0)
         # times that the next pass was set; anything noted before is out of date
         self.num_choices = 0
 
@@ -189,24 +210,37 @@ class EpochSampler(Sampler):
     ):
         """Set the next epoch, which begins at its start, or at a position in it that was set and not yet used.
 
+        Warns if a position in another epoch was set and not yet used, such as that of a loaded state.
+
         Args:
             epoch: Epoch of the next pass, from 0.
         """
+        check_epoch(epoch)
+        resumable = self.resumable
+        if resumable and epoch not in resumable:
+            warn_caller(
+                f'set_epoch({epoch}) discards the position that was loaded or set, {self.start} samples into epoch '
+                f'{self.epoch}: epoch {epoch} starts from its beginning. To resume at that position, pass set_epoch '
+                f'the epoch {self.epoch}, or omit the call')
         self.set_position(epoch, self.start if epoch == self.epoch else 0)
+        self.resumable = resumable if epoch in resumable else range(0)
 
     def set_position(self,
         epoch: int,
         start: int,
+        is_end: bool = False,
     ):
         """Set where the next pass begins; your own sampler gets the epoch, too.
 
         Args:
             epoch: Epoch of the next pass, from 0.
             start: Samples of all ranks that were already used in it.
+            is_end: Whether this is the end of the epoch, so that nothing is lost if the next epoch is chosen.
         """
         check_epoch(epoch)
         self.epoch = epoch
         self.start = start
+        self.resumable = range(epoch, epoch + 1 + is_end)
         self.running = None
         self.num_choices += 1
         if isinstance(self.sampler, EpochAware):
@@ -222,11 +256,12 @@ class EpochSampler(Sampler):
         start = self.start
         self.epoch = epoch + 1
         self.start = 0
+        self.resumable = range(0)
         return epoch, start
 
     @property
     def current(self) -> int:
-        "Return the epoch of the running pass; if none is running, of the next pass."
+        "Return the epoch of the loop that reads a loader; if none is running, of the next pass."
         return self.epoch if self.running is None else self.running
 
     @property
