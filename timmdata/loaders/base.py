@@ -292,7 +292,7 @@ class ForeignLoader(ForwardOnly):
     ):
         self.loader = loader
         self.epoch = 0   # epoch of the next pass, if no sampler counts
-        self.seed = int(torch.randint(2**62, ())) if seed is None else seed
+        self.seed = int(torch.randint(2**62, (), device='cpu')) if seed is None else seed
         self.mixing = find_mixing(self.collate_fn)
 
     def _name(self) -> str:

@@ -17,6 +17,7 @@ import torch
 from torch import distributed
 from torch.utils.data import DataLoader, IterableDataset
 
+from ..core.ambient import as_in_new_thread
 from ..core.arguments import warn_caller
 from ..core.faults import ImageReadError
 from ..core.processes import leave_to_original
@@ -71,7 +72,8 @@ class _Pass:
 
     def __init__(self, loader: DataLoader):
         before = {*active_children()}
-        self._batches = iter(loader)
+        with as_in_new_thread():   # as if a worker ran it
+            self._batches = iter(loader)
         if not loader.num_workers:
             return
         _iterators.add(self._batches)
@@ -84,7 +86,8 @@ class _Pass:
     def __next__(self) -> Any:
         if self._batches is None:
             raise RuntimeError('the loader was closed during this loop: start a new one')
-        return next(self._batches)
+        with as_in_new_thread():
+            return next(self._batches)
 
     def close(self):
         self._batches = None

@@ -379,7 +379,8 @@ def with_valid_mask(
         raise ValueError(
             f'valid_mask=True, but the batch has images={num_images} for samples={len(keys)}: '
             'collate_fn must return one image per sample')
-    mask = torch.tensor([key.valid for key in keys_of_images(keys, num_images)])
+    valid = [key.valid for key in keys_of_images(keys, num_images)]
+    mask = torch.tensor(valid, dtype=torch.bool, device='cpu')
     return with_fields(batch, {'valid': mask})
 
 # %% ../../nbs/pipeline/40_fetch.ipynb #38e63aff
