@@ -51,10 +51,14 @@ def use_one_core():
         restorer.join()
 
 # %% ../../nbs/core/55_cores.ipynb #b3ab48ef
+_NAME = 'timmdata-one-core'   # of the threads
+
+
 class OneCore:
     """Call functions on one core: in a thread of its own, unless the calling thread uses one core itself.
 
-    The thread starts with the first call and ends with this object. A copy, or a forked process, starts its own.
+    The thread starts with the first call, and ends with `close` or with this object; a later call starts another one.
+    A copy, or a forked process, has its own thread.
     """
 
     def __init__(self):
@@ -76,7 +80,26 @@ class OneCore:
         """
         if torch.get_num_threads() == 1:
             return function(*args)
-        if self._executor is None or self._pid != os.getpid():
+        executor = self._executor
+        if executor is None or self._pid != os.getpid():
+            executor = self._executor = ThreadPoolExecutor(1, _NAME, use_one_core)
             self._pid = os.getpid()
-            self._executor = ThreadPoolExecutor(1, 'timmdata-one-core', use_one_core)
-        return self._executor.submit(function, *args).result()
+        try:
+            future = executor.submit(function, *args)
+        except RuntimeError:   # another thread closed it, or Python exits
+            return function(*args)
+        return future.result()
+
+    def close(self):
+        "End the thread."
+        executor, self._executor = self._executor, None
+        if executor is None or self._pid != os.getpid():
+            return
+        is_here = threading.current_thread().name.startswith(_NAME)   # the collector may run anywhere
+        executor.shutdown(wait=not is_here)
+
+    def __enter__(self) -> 'OneCore':
+        return self
+
+    def __exit__(self, *error: Any):
+        self.close()

@@ -208,6 +208,16 @@ class Loader:
     def __exit__(self, *error: Any):
         self.close()
 
+    def __setattr__(self, name: str, value: Any):
+        "Raise AttributeError for a setting: the loader and its workers would not use the new value."
+        for kind in type(self).__mro__:
+            own = vars(kind).get(name)
+            if isinstance(own, FromParts) or isinstance(own, property) and own.fset is None:
+                raise AttributeError(
+                    f'{name} of a {type(self).__name__} cannot be changed: its batches are made with the old value. '
+                    'Create a new loader with the other setting')
+        super().__setattr__(name, value)
+
     @property
     def mixup_enabled(self) -> bool:
         "Return whether samples are mixed; a change affects the batches that are made from then on."
@@ -292,8 +302,9 @@ class ForeignLoader(ForwardOnly):
     ):
         self.loader = loader
         self.epoch = 0   # epoch of the next pass, if no sampler counts
-        self.seed = int(torch.randint(2**62, (), device='cpu')) if seed is None else seed
-        self.mixing = find_mixing(self.collate_fn)
+        if seed is None:
+            seed = int(torch.randint(2**62, (), device='cpu'))
+        vars(self).update(seed=seed, mixing=find_mixing(self.collate_fn))   # assigning them raises an error
 
     def _name(self) -> str:
         return type(self.loader).__name__

@@ -262,7 +262,8 @@ class BatchLoader(HostLoader):
         settings: Sequence[Any] = (),
         adopts_seed: bool = False,
     ):
-        self.builder, self.sampler, self.batches = builder, sampler, batches
+        vars(self)['sampler'] = sampler   # assigning it raises an error
+        self.builder, self.batches = builder, batches
         self.workers = workers
         if workers is None or cache is not None:
             self.workers = WorkerSettings(num_workers=0)

@@ -188,7 +188,7 @@ class PrefetchLoader(Loader):
         batch_transform: BatchTransform | None = None,
     ):
         self.loader = as_host_loader(loader, seed)
-        self.device = resolve_device(device)
+        vars(self)['device'] = resolve_device(device)   # assigning it raises an error
         if batch_transform is None:
             mean, std = adapt_statistics(mean, std, channels)
             erasing = ErasingSettings(re_prob, re_mode, re_count, re_num_splits).create()
@@ -227,7 +227,10 @@ class PrefetchLoader(Loader):
     def __iter__(self) -> Iterator:   # a pass begins with the first `next`
         hosts = self._consumer.deliver(
             self._hosts, self.loader.acknowledge if self.loader.auto_ack else None)
-        yield from map(attrgetter('batch'), hosts)   # a loop would hold the delivered batch
+        try:
+            yield from map(attrgetter('batch'), hosts)   # a loop would hold the delivered batch
+        finally:
+            self.batch_transform.close()
 
     def _hosts(self) -> Iterator[HostBatch]:
         "Return the batches of the loader on the device; one batch ahead if the device has streams."
@@ -258,6 +261,10 @@ class PrefetchLoader(Loader):
         replay = self.loader.replay(epoch, batch, index)
         moved = move_to_device(replay.batch, self.device)
         return replay._replace(batch=moved).finish(self.batch_transform)
+
+    def close(self):
+        super().close()
+        self.batch_transform.close()
 
     def ack(self):
         "Tell the buffer that the last batch was used, for example after the optimizer step."

@@ -736,6 +736,10 @@ class DeviceTransform:
         changed, _ = self.draw_and_apply(batch, keys)
         return changed
 
+    def close(self):
+        "End the thread that uses one core; a later batch starts it again."
+        self._on_one_core.close()
+
     def normalizing(self) -> 'DeviceTransform':
         "Return a transform that only normalizes."
         other = copy.copy(self)

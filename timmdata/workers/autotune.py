@@ -120,7 +120,8 @@ def measure_lock(
     Returns:
         the measurement; None if no sample could be loaded
     """
-    return OneCore()(_measure_lock, builder, keys)
+    with OneCore() as on_one_core:
+        return on_one_core(_measure_lock, builder, keys)
 
 
 def _measure_lock(builder: BatchBuilder, keys: Sequence[SampleKey]) -> LockShare | None:

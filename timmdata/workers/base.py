@@ -280,3 +280,7 @@ class InlinePool(WorkerPool):
         with as_in_new_thread():   # as if a worker ran it
             for position in range(len(task.keys)):
                 task.load(self.builder, position)
+
+    def close(self):
+        if self.builder.batch_transform is not None:
+            self.builder.batch_transform.close()
