@@ -17,6 +17,7 @@ import torch
 from torch.utils.data import Dataset
 from torchvision.transforms import v2
 
+from .core.ambient import in_float32
 from .core.arguments import Arguments, warn_caller
 from .core.checks import check_choice
 from .core.sample import as_pil_image, image_size, transform_image
@@ -176,7 +177,8 @@ class ImageFormat:
 
     def stream_transform(self) -> Callable | None:
         "Make the transform for images of a stream, which have no index to seed random numbers with."
-        steps = [as_pil_image, compose_transform(self.augment, self.normalize.std, use_prefetcher=True)]
+        composed = compose_transform(self.augment, self.normalize.std, use_prefetcher=True)
+        steps = [as_pil_image, partial(_in_float32, composed)]
         if self.finishes_images:
             steps.append(_FinishImage(self.batch_transform()))
         return v2.Compose(steps)
@@ -185,6 +187,11 @@ class ImageFormat:
     def finishes_images(self) -> bool:
         "Return whether workers finish each image before `collate_fn`, which may return anything."
         return self.given.collate_fn is not None and not self.given.use_prefetcher
+
+
+def _in_float32(transform: Callable, image: Any) -> Any:
+    with in_float32():   # torchvision draws parameters in the default dtype
+        return transform(image)
 
 
 class _FinishImage:
