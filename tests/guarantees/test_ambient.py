@@ -119,7 +119,7 @@ reference = cache(batches)
 
 
 def assert_unchanged(around: str, kind: str, who: str):
-    expected = reference(kind)
+    expected = reference(kind, who if 'stream' in kind else 'inline')   # workers divide a stream
     with AROUND[around](): found = batches(kind, who)
     assert len(found) == len(expected) > 0
     for batch, other in zip(found, expected, strict=True):
