@@ -187,7 +187,7 @@ def create_loader(
         class_to_idx: Classes and indexes that the dataset must have (not in timm).
 
     Order:
-        seed: Seed of order, pixels and erasing, the same on all ranks; None: rank 0 draws it from generator (not in timm).
+        seed: Seed of order, pixels and erasing; None: rank 0 draws it from generator (not in timm).
         generator: Generator that draws the seed if seed is None; None: torch's default (not in timm).
         shuffle: Shuffle the samples; None: only in training (not in timm).
         sampler: Sampler that sets the order and number of samples for all ranks together (not in timm).
@@ -273,7 +273,7 @@ def create_loader(
 
     Device:
         device: Device of the batches; None: the best one, per rank (timm: 'cuda').
-        use_prefetcher: False: batches stay on the CPU, normalized by the workers as float32.
+        use_prefetcher: False: batches stay on the CPU, as normalized float32; the workers normalize them.
         img_dtype: Dtype of the images, with the prefetcher.
         fp16: Older timm name for img_dtype=torch.float16.
         channels_last: Memory format of the images; False: contiguous (N, C, H, W) (not in timm).

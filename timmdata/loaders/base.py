@@ -110,8 +110,18 @@ def find_mixing(
 _Same = TypeVar('_Same', bound='Loader')
 
 
-class Loader:
+class _Fixed(type):
+    "Fix the settings of an object when its `__init__` has ended."
+
+    def __call__(cls, *args: Any, **settings: Any) -> Any:
+        made = super().__call__(*args, **settings)
+        made._is_fixed = True
+        return made
+
+
+class Loader(metaclass=_Fixed):
     "Define what trainers need from a loader; each method passes the call to the loader below by default."
+    _is_fixed = False
     loader: Any = None   # The loader below; None: this loader implements everything.
     dataset: Any = FromParts("The user's dataset.")
     sampler: Any = FromParts('Sampler of the order, such as an `EpochSampler`; None: unknown.')
@@ -210,7 +220,7 @@ class Loader:
 
     def __setattr__(self, name: str, value: Any):
         "Raise AttributeError for a setting: the loader and its workers would not use the new value."
-        for kind in type(self).__mro__:
+        for kind in type(self).__mro__ if self._is_fixed else ():
             own = vars(kind).get(name)
             if isinstance(own, FromParts) or isinstance(own, property) and own.fset is None:
                 raise AttributeError(
@@ -302,9 +312,8 @@ class ForeignLoader(ForwardOnly):
     ):
         self.loader = loader
         self.epoch = 0   # epoch of the next pass, if no sampler counts
-        if seed is None:
-            seed = int(torch.randint(2**62, (), device='cpu'))
-        vars(self).update(seed=seed, mixing=find_mixing(self.collate_fn))   # assigning them raises an error
+        self.seed = int(torch.randint(2**62, (), device='cpu')) if seed is None else seed
+        self.mixing = find_mixing(self.collate_fn)
 
     def _name(self) -> str:
         return type(self.loader).__name__

@@ -262,8 +262,7 @@ class BatchLoader(HostLoader):
         settings: Sequence[Any] = (),
         adopts_seed: bool = False,
     ):
-        vars(self)['sampler'] = sampler   # assigning it raises an error
-        self.builder, self.batches = builder, batches
+        self.builder, self.sampler, self.batches = builder, sampler, batches
         self.workers = workers
         if workers is None or cache is not None:
             self.workers = WorkerSettings(num_workers=0)

@@ -188,7 +188,7 @@ class PrefetchLoader(Loader):
         batch_transform: BatchTransform | None = None,
     ):
         self.loader = as_host_loader(loader, seed)
-        vars(self)['device'] = resolve_device(device)   # assigning it raises an error
+        self.device = resolve_device(device)
         if batch_transform is None:
             mean, std = adapt_statistics(mean, std, channels)
             erasing = ErasingSettings(re_prob, re_mode, re_count, re_num_splits).create()
