@@ -1,5 +1,6 @@
 "What every host loader can do, and the adapter for those that are none."
 import copy
+import inspect
 import pickle
 
 import pytest
@@ -98,3 +99,21 @@ def test_the_switch_of_mixing_can_be_assigned():
     loader = create_loader(Coded(8), 8, 4, True, mixup=Mixup(num_classes=8), num_workers=0, device='cpu')
     loader.mixup_enabled = False
     assert not loader.mixup_enabled
+
+
+def test_a_loader_of_ones_own_sets_what_it_provides():
+    "In its `__init__`, also in that of a class below; then it is fixed."
+    class Own(HostLoader):
+        def __init__(self, size): self.batch_size = size
+
+    class More(Own):
+        def __init__(self, size):
+            super().__init__(size)
+            self.seed = 3
+
+    class Same(More): pass
+    for kind in (Own, More, Same):
+        loader = kind(5)
+        assert loader.batch_size == 5 and list(inspect.signature(kind).parameters) == ['size']
+        for name in ('batch_size', 'seed'):
+            with pytest.raises(AttributeError, match=f'{name} of a {kind.__name__} cannot be changed'): setattr(loader, name, 9)

@@ -7,7 +7,8 @@ __all__ = ['count_images', 'number_batches', 'FromParts', 'find_mixing', 'Loader
            'as_host_loader']
 
 # %% ../../nbs/loaders/00_base.ipynb #a73d85c5
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from functools import wraps
 from operator import attrgetter
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -110,18 +111,19 @@ def find_mixing(
 _Same = TypeVar('_Same', bound='Loader')
 
 
-class _Fixed(type):
-    "Fix the settings of an object when its `__init__` has ended."
+def _fixing(init: Callable) -> Callable:
+    "Fix the settings of a loader when the `__init__` of its own class has ended."
+    @wraps(init)
+    def fixed(self: 'Loader', *args: Any, **settings: Any):
+        init(self, *args, **settings)
+        if type(self).__init__ is fixed:
+            self._is_fixed = True
+    return fixed
 
-    def __call__(cls, *args: Any, **settings: Any) -> Any:
-        made = super().__call__(*args, **settings)
-        made._is_fixed = True
-        return made
 
-
-class Loader(metaclass=_Fixed):
+class Loader:
     "Define what trainers need from a loader; each method passes the call to the loader below by default."
-    _is_fixed = False
+    _is_fixed = False   # whether settings can no longer be assigned
     loader: Any = None   # The loader below; None: this loader implements everything.
     dataset: Any = FromParts("The user's dataset.")
     sampler: Any = FromParts('Sampler of the order, such as an `EpochSampler`; None: unknown.')
@@ -145,6 +147,15 @@ class Loader(metaclass=_Fixed):
     timeout: Any = FromParts('Seconds to wait for a batch; 0: no limit.')
     multiprocessing_context: Any = FromParts('Start method of worker processes; None: the default.')
     worker_init_fn: Any = FromParts('Function called in each worker process.')
+
+    @_fixing
+    def __init__(self):
+        pass
+
+    def __init_subclass__(cls, **settings: Any):
+        super().__init_subclass__(**settings)
+        if '__init__' in vars(cls):
+            cls.__init__ = _fixing(cls.__init__)
 
     @property
     def parts(self) -> tuple:
