@@ -1,68 +1,106 @@
-"How many cores a process may use: on fake trees of control groups, and as one of several ranks."
+"One core for our threads, and the setting of all others as it was."
+import copy
 import os
+import pickle
+import threading
 
 import pytest
+import torch
 
-from timmdata.core import cores
-from timmdata.core.cores import available_cores, cpu_quota
+from timmdata import PrefetchLoader
+from timmdata.core.cores import OneCore, use_one_core
+from timmdata.pipeline.batch_transform import BatchTransformSettings, DeviceTransform
 
-
-def version_1(folder, quota, period='100000\n') -> str:
-    (folder/'cpu').mkdir()
-    (folder/'cpu/cpu.cfs_quota_us').write_text(quota)
-    (folder/'cpu/cpu.cfs_period_us').write_text(period)
-    return str(folder)
+pytestmark = pytest.mark.timeout(30)
 
 
-def version_2(folder, text) -> str:
-    (folder/'cpu.max').write_text(text)
-    return str(folder)
+@pytest.fixture(autouse=True)
+def two_cores(): torch.set_num_threads(2)
 
 
-@pytest.mark.parametrize('make, text, expected', [
-    (version_1, '200000\n', 2), (version_1, '50000\n', 0.5), (version_1, '-1\n', None), (version_1, '', None), (version_1, 'junk', None),
-    (version_2, '200000 100000\n', 2), (version_2, '150000 50000\n', 3), (version_2, 'max 100000\n', None), (version_2, '7', None),
-    (version_2, '1 0', None)])
-def test_the_quota_of_a_container(make, text, expected, tmp_path): assert cpu_quota(make(tmp_path, text)) == expected
+def in_a_new_thread(function):
+    "What a function returns in a thread that has not used torch before."
+    found = []
+    thread = threading.Thread(target=lambda: found.append(function()))
+    thread.start()
+    thread.join()
+    return found[0]
 
 
-def test_without_control_groups_there_is_no_quota(tmp_path):
-    assert cpu_quota(str(tmp_path)) is None
-    version_1(tmp_path, '200000', '')
-    assert cpu_quota(str(tmp_path)) is None   # half a tree
+def our_threads() -> list: return [thread for thread in threading.enumerate() if thread.name.startswith('timmdata')]
 
 
-@pytest.mark.parametrize('own, parent, quota, ranks, expected', [
-    (64, 64, None, None, 64), (64, 64, None, '1', 64), (64, 64, None, '8', 8), (64, 64, None, '7', 9), (4, 4, None, '8', 1),
-    (64, 64, 2, None, 2), (64, 64, 2, '8', 1), (64, 64, 16, '8', 2), (64, 64, 0.2, None, 1), (64, 64, 1.6, None, 2), (4, 4, 16, None, 4),
-    (8, 64, None, '8', 8),     # the launcher has bound each rank to cores of its own
-    (32, 64, None, '8', 8),    # or to those of its half of the machine
-    (16, 16, None, '2', 8),    # a container of fewer cores, which its ranks share
-    (8, 64, 16, '8', 2),
-    (64, 64, None, 'many', 64), (64, 64, None, '0', 64), (64, 64, None, '', 64)])
-def test_ranks_of_a_machine_share_its_cores(own, parent, quota, ranks, expected, monkeypatch):
-    of_process = {0: own, os.getppid(): parent}
-    monkeypatch.setattr(os, 'sched_getaffinity', lambda pid: set(range(of_process[pid])), raising=False)
-    monkeypatch.setattr(cores, 'cpu_quota', lambda: quota)
-    monkeypatch.delenv('LOCAL_WORLD_SIZE', raising=False)
-    if ranks is not None: monkeypatch.setenv('LOCAL_WORLD_SIZE', ranks)
-    assert available_cores() == expected
+def test_only_the_thread_itself_is_limited():
+    def work():
+        use_one_core()
+        return torch.get_num_threads(), in_a_new_thread(torch.get_num_threads)
+    assert in_a_new_thread(work) == (1, 2) and torch.get_num_threads() == 2 == in_a_new_thread(torch.get_num_threads)
 
 
-def test_a_parent_that_cannot_be_asked_changes_nothing(monkeypatch):
-    def affinity(pid):
-        if pid: raise ProcessLookupError
-        return {*range(8)}
-    monkeypatch.setattr(os, 'sched_getaffinity', affinity, raising=False)
-    monkeypatch.setattr(cores, 'cpu_quota', lambda: None)
-    monkeypatch.setenv('LOCAL_WORLD_SIZE', '2')
-    assert available_cores() == 4
+def test_threads_that_start_together_restore_the_number():
+    start = threading.Barrier(8)
+    def work():
+        start.wait()
+        use_one_core()
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads: thread.start()
+    for thread in threads: thread.join()
+    assert in_a_new_thread(torch.get_num_threads) == 2
 
 
-def test_a_system_without_affinity_has_the_cores_of_the_machine(monkeypatch):
-    "As macOS and Windows."
-    monkeypatch.delattr(os, 'sched_getaffinity', raising=False)
-    monkeypatch.setattr(os, 'cpu_count', lambda: 12)
-    monkeypatch.setattr(cores, 'cpu_quota', lambda: None)
-    monkeypatch.setenv('LOCAL_WORLD_SIZE', '4')
-    assert available_cores() == 3
+class Looking(DeviceTransform):
+    "Looks, in the middle of its work, at the cores of its thread and of one that the user starts meanwhile."
+    def apply(self, fields, drawn):
+        self.found = torch.get_num_threads(), in_a_new_thread(torch.get_num_threads)
+        return fields
+
+
+def test_a_thread_that_first_uses_torch_during_our_work_keeps_all_cores():
+    transform = Looking(BatchTransformSettings(None, None))
+    [batch] = PrefetchLoader([(torch.zeros(2, 3, 4, 4), torch.zeros(2))], device='cpu', batch_transform=transform)
+    assert len(batch) == 2 and transform.found == (1, 2) and torch.get_num_threads() == 2
+    assert not our_threads()   # it ends with the pass
+
+
+def test_work_on_a_device_is_not_limited():
+    transform = Looking(BatchTransformSettings(None, None))
+    transform.on_batch((torch.zeros(2, 3, 4, 4, device='meta'), torch.zeros(2)), [])
+    assert transform.found == (2, 2)
+
+
+def test_results_errors_and_ends():
+    with OneCore() as on_one_core:
+        assert on_one_core(divmod, 7, 2) == (3, 1) and len(our_threads()) == 1
+        with pytest.raises(ZeroDivisionError): on_one_core(divmod, 7, 0)
+        for other in (copy.deepcopy(on_one_core), pickle.loads(pickle.dumps(on_one_core))):
+            assert other(torch.get_num_threads) == 1
+            other.close()
+    assert not our_threads()
+    assert on_one_core(torch.get_num_threads) == 1   # it starts again
+    on_one_core.close()
+    on_one_core.close()
+    assert not our_threads()
+
+
+def test_a_thread_of_one_core_works_itself():
+    torch.set_num_threads(1)
+    on_one_core = OneCore()
+    assert on_one_core(threading.get_ident) == threading.get_ident() and not our_threads()
+
+
+@pytest.mark.skipif(not hasattr(os, 'fork'), reason='no fork')
+def test_a_forked_process_has_its_own_thread():
+    with OneCore() as on_one_core:
+        on_one_core(int)
+        read, write = os.pipe()
+        child = os.fork()
+        if not child:
+            code = 1
+            try:
+                os.write(write, str((on_one_core(torch.get_num_threads), torch.get_num_threads())).encode())
+                on_one_core.close()
+                code = 0
+            finally: os._exit(code)
+        os.close(write)
+        with open(read) as file: assert file.read() == '(1, 2)'
+        assert os.waitpid(child, 0)[1] == 0

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch.utils.data import Dataset, Sampler
 
+from ..core.ambient import as_in_new_thread
 from ..core.checks import check_whole
 from ..core.faults import ImageReadError
 from ..datasets.wrappers import changed_pixels, fingerprint
@@ -488,7 +489,8 @@ class BatchLoader(HostLoader):
         if made is None:
             raise ValueError(
                 'every sample of this batch was skipped: dataset.bad_samples has the reasons')
-        replay = builder.replay(made)
+        with as_in_new_thread():
+            replay = builder.replay(made)
         transform = self.builder.batch_transform
         return replay if builder.batch_transform is transform else replay.finish(transform)
 

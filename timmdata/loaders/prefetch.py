@@ -224,8 +224,12 @@ class PrefetchLoader(Loader):
     # one pass
 
     def __iter__(self) -> Iterator:   # a pass begins with the first `next`
-        return self._consumer.loop(
+        loop = self._consumer.loop(
             self._hosts, self.loader.acknowledge if self.loader.auto_ack else None)
+        try:
+            yield from loop
+        finally:
+            self.batch_transform.close()
 
     def _hosts(self) -> Iterator[HostBatch]:
         "Return the batches of the loader on the device; one batch ahead if the device has streams."
@@ -256,6 +260,10 @@ class PrefetchLoader(Loader):
         replay = self.loader.replay(epoch, batch, index)
         moved = move_to_device(replay.batch, self.device)
         return replay._replace(batch=moved).finish(self.batch_transform)
+
+    def close(self):
+        super().close()
+        self.batch_transform.close()
 
     def ack(self):
         "Tell the buffer that the last batch was used, for example after the optimizer step."

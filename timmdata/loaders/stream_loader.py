@@ -23,6 +23,7 @@ from torch import distributed
 from torch.utils.data import DataLoader, IterableDataset
 from torch.utils.data._utils import worker as torch_worker
 
+from ..core.ambient import as_in_new_thread
 from ..core.arguments import warn_caller
 from ..core.faults import ImageReadError
 from ..core.pickling import explain_unpicklable
@@ -31,7 +32,9 @@ from ..core.rng import sample_seed
 from ..core.sample import fields_of
 from ..datasets.wrappers import TransformedIterableDataset, describe
 from .base import ForwardOnly, count_images, find_mixing, number_batches
+from .side_stream import map_tensors
 from .stats import LoaderStats, Meter, count_bad_samples
+from ..pipeline.batch_transform import DeviceTransform
 from ..pipeline.collate import fast_collate
 from ..pipeline.fetch import HostBatch, call_collate
 from ..samplers.epoch import EpochAware, check_epoch
@@ -104,7 +107,8 @@ class _Pass:
 
     def __init__(self, loader: DataLoader):
         before = {*active_children()}
-        self._batches = start_batches(loader)
+        with as_in_new_thread():   # as if a worker ran it
+            self._batches = start_batches(loader)
         if not loader.num_workers:
             return
         _iterators.add(self._batches)
@@ -117,7 +121,8 @@ class _Pass:
     def __next__(self) -> Any:
         if self._batches is None:
             raise RuntimeError('the loader was closed during this loop: start a new one')
-        return next(self._batches)
+        with as_in_new_thread():
+            return next(self._batches)
 
     def close(self):
         self._batches = None
@@ -192,6 +197,7 @@ class StreamLoader(ForwardOnly):
         workers: Settings of torch's worker processes; None: batches are made in the consumer's process.
         collate_fn: Function that collates samples into a batch.
         seed: Seed of the random numbers of all samples, the same on all ranks.
+        batch_transform: Finishes the batches in the consumer's process; None: they stay as collated.
     """
     dataset: TransformedIterableDataset   # The user's dataset, with its transform.
 
@@ -203,7 +209,10 @@ class StreamLoader(ForwardOnly):
         workers: WorkerSettings | None = None,
         collate_fn: Callable = fast_collate,
         seed: int = 0,
+        *,
+        batch_transform: DeviceTransform | None = None,
     ):
+        self.batch_transform = batch_transform
         workers = workers or WorkerSettings(num_workers=0)
         num_workers = available_cores() if workers.num_workers == 'auto' else workers.num_workers
         self._start = _WorkerStart(workers.worker_init_fn, num_workers)
@@ -243,15 +252,15 @@ class StreamLoader(ForwardOnly):
 
     @property
     def mixing(self) -> Any:
-        "Return the user's collate function if it mixes; None: no mixing."
-        return find_mixing(self.collate_fn.collate_fn)
+        "Return the object that mixes the batches; None: no mixing."
+        return find_mixing(self.batch_transform and self.batch_transform.mixup, self.collate_fn.collate_fn)
 
     @property
     def seed(self) -> int:
         "Return the seed of this rank's samples."
         return self.dataset.seed
 
-    def __iter__(self) -> Iterator:   # a pass begins with the first `next`
+    def _collated(self) -> Iterator:   # a pass begins with the first `next`
         meter, epoch, num_empty = Meter(), self.dataset.epoch, 0
         self._meter = meter
         meter.begin()
@@ -342,7 +351,21 @@ class StreamLoader(ForwardOnly):
 
     def host_batches(self) -> Iterator[HostBatch]:
         "Make one pass; the key of an image is its number in the epoch."
-        yield from number_batches(self, self.dataset.epoch, self.seed)
+        try:
+            yield from map(
+                self._finish, number_batches(self._collated(), self.dataset.epoch, self.seed))
+        finally:
+            if self.batch_transform is not None:
+                self.batch_transform.close()
+
+    def _finish(self, host: HostBatch) -> HostBatch:
+        "Apply the batch transform, and page-lock the result if requested."
+        if self.batch_transform is None:
+            return host
+        batch = self.batch_transform.on_batch(host.batch, host.keys)
+        if self.pin_memory:
+            batch = map_tensors(torch.Tensor.pin_memory, batch)
+        return host._replace(batch=batch)
 
     def set_epoch(self,
         epoch: int,

@@ -61,7 +61,8 @@ def _stack_images(images: Sequence[Any]) -> torch.Tensor:
                 f'image {k} of the batch is {image.dtype} {tuple(image.shape)}, '
                 f'image 0 is {dtype} {tuple(shape)}: all must have the same shape and dtype; '
                 'resize them, or use a transform with a fixed output size')
-    batch = torch.empty((len(tensors), *shape), dtype=dtype)   # contiguous, whatever the strides
+    # contiguous, whatever the strides
+    batch = torch.empty((len(tensors), *shape), dtype=dtype, device='cpu')
     for row, image in zip(batch, tensors):
         row.copy_(image)
     return batch
@@ -82,7 +83,7 @@ def _stack_field(values: Sequence[Any]) -> torch.Tensor | list:
         values = [np.asarray(value) for value in values]
     if not all(isinstance(value, (torch.Tensor, np.ndarray)) for value in values):
         return list(values)
-    tensors = [torch.as_tensor(value) for value in values]
+    tensors = [value if isinstance(value, torch.Tensor) else torch.as_tensor(value, device='cpu') for value in values]
     shape = tensors[0].shape
     if any(tensor.shape != shape for tensor in tensors):
         return list(values)

@@ -382,7 +382,8 @@ def with_valid_mask(
         raise ValueError(
             f'valid_mask=True, but the batch has images={num_images} for samples={len(keys)}: '
             'collate_fn must return one image per sample')
-    mask = torch.tensor([key.valid for key in keys_of_images(keys, num_images)])
+    valid = [key.valid for key in keys_of_images(keys, num_images)]
+    mask = torch.tensor(valid, dtype=torch.bool, device='cpu')
     return with_fields(batch, {'valid': mask})
 
 # %% ../../nbs/pipeline/40_fetch.ipynb #38e63aff
@@ -437,7 +438,7 @@ class BatchBuilder:
     Args:
         sample_loader: Loads one sample by its key.
         collate_fn: Makes a batch from samples; None: `fast_collate`.
-        batch_transform: Run by the worker; None: the images stay uint8.
+        batch_transform: Run by the worker; before `collate_fn` if there are sample transforms. None: not run.
         valid_mask: Append a mask of the valid samples, as in `with_valid_mask`.
     """
     sample_loader: SampleLoader
@@ -466,13 +467,19 @@ class BatchBuilder:
         return any(isinstance(base, ImageDataset) and base.is_remote
                    for base in base_datasets(self.dataset))
 
+    @property
+    def finishes_images(self) -> bool:
+        "Return whether the batch transform finishes each image, because `collate_fn` may return anything."
+        has_both = self.batch_transform is not None and self.collate_fn is not None
+        return has_both and bool(self.sample_loader.sample_transforms)
+
     def for_threads(self) -> 'BatchBuilder':
         "Return a copy that does not seed the global random generators, because threads share them."
         return replace(self, sample_loader=replace(self.sample_loader, keys_globals=False))
 
     def before_transform(self) -> 'BatchBuilder':
         "Return a copy without the batch transform; a user's collate function needs finished images."
-        return self if self.collate_fn is not None else replace(self, batch_transform=None)
+        return self if self.finishes_images else replace(self, batch_transform=None)
 
     def layout(self,
         bucket: int = 0,
@@ -540,7 +547,7 @@ class BatchBuilder:
             name = loader.describe(key)
             return [with_image(sample, fit_image(sample_image(sample), size, name))
                     for sample in samples]
-        if self.collate_fn is None or self.batch_transform is None:
+        if not self.finishes_images:
             return samples
         finished = []
         for sample, view in zip(samples, view_keys([key], self.num_splits)):
@@ -585,7 +592,7 @@ class BatchBuilder:
             batch = fast_collate(flat)
         if self.valid_mask:
             batch = with_valid_mask(batch, keys, num_images)
-        if self.batch_transform is not None and self.collate_fn is None:
+        if self.batch_transform is not None and not self.finishes_images:
             batch = self.batch_transform.on_batch(batch, keys)
         return HostBatch(batch, keys)
 

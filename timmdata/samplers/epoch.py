@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch.utils.data import Sampler
 
+from ..core.ambient import as_in_new_thread
 from ..core.arguments import warn_caller
 from ..core.checks import check_index, check_type, check_whole
 from ..core.rng import KeyedRandom, sample_seed, seeded
@@ -64,6 +65,11 @@ class EpochAware(Protocol):
         """
 
 # %% ../../nbs/samplers/00_epoch.ipynb #75a0e9ae
+def _numbers(count: int) -> torch.Tensor:
+    "Return 0, 1, … as int64 (count,)."
+    return torch.arange(count, dtype=torch.int64, device='cpu')
+
+
 def count_views(
     indexes: torch.Tensor,
 ) -> torch.Tensor:
@@ -78,7 +84,7 @@ def count_views(
     together, position = torch.sort(indexes, stable=True)
     views = torch.empty_like(indexes)
     # distance from the first occurrence
-    views[position] = torch.arange(len(indexes)) - torch.searchsorted(together, together)
+    views[position] = _numbers(len(indexes)) - torch.searchsorted(together, together)
     return views
 
 # %% ../../nbs/samplers/00_epoch.ipynb #1bacce68
@@ -106,7 +112,7 @@ def _draw_order(sampler: Sampler, epoch: int, number: int) -> list[int]:
         sampler.set_epoch(epoch)
     own = getattr(sampler, 'generator', None)
     before = own.get_state() if isinstance(own, torch.Generator) else None
-    with seeded(number):
+    with as_in_new_thread(), seeded(number):
         if before is not None:
             own.manual_seed(number)
         try:
@@ -122,14 +128,14 @@ def _repeat(
     "Repeat each sample in a row, each time as its next view; after the last sample, start again with new views."
     # less than the length if ranks round their shares up
     lap = min(length, math.ceil(len(order) * num_repeats))
-    sample = torch.arange(lap, dtype=torch.float64) / num_repeats
+    sample = _numbers(lap).double() / num_repeats
     sample = sample.long().clamp_(max=len(order) - 1)
     # distance from the first repeat of the sample
-    views = torch.arange(lap) - torch.searchsorted(sample, sample)
-    positions = torch.arange(length) % max(lap, 1)
-    laps = torch.arange(length) // max(lap, 1)
+    views = _numbers(lap) - torch.searchsorted(sample, sample)
+    positions = _numbers(length) % max(lap, 1)
+    laps = _numbers(length) // max(lap, 1)
     return (
-        torch.as_tensor(order)[sample][positions],
+        torch.as_tensor(order, device='cpu')[sample][positions],
         views[positions] + laps * math.ceil(num_repeats),
     )
 
@@ -292,7 +298,7 @@ class EpochSampler(Sampler):
             return [key.index for key in keys], [key.view for key in keys]
         if self.sampler is not None:
             indexes = _draw_order(self.sampler, epoch, sample_seed(self.seed, epoch, -2))
-            return indexes, count_views(torch.tensor(indexes, dtype=torch.int64))
+            return indexes, count_views(torch.tensor(indexes, dtype=torch.int64, device='cpu'))
         if self.samples_per_epoch is not None:
             return self._part_of_passes(epoch)
         order = self._pass(epoch)
@@ -302,11 +308,11 @@ class EpochSampler(Sampler):
         "Return all samples once each, shuffled if `shuffle` is set."
         size = len(self.data_source)
         if not self.shuffle:
-            return torch.arange(size)
+            return _numbers(size)
         # no sample has the index -1
         generator = torch.Generator().manual_seed(sample_seed(self.seed, number, -1))
         dtype = torch.int32 if size < 2**31 else torch.int64   # the same order in half the memory
-        return torch.randperm(size, generator=generator, dtype=dtype)
+        return torch.randperm(size, generator=generator, dtype=dtype, device='cpu')
 
     def _part_of_passes(self, epoch: int) -> tuple[torch.Tensor, torch.Tensor]:
         "Return an epoch of a given length, which resumes the passes over the data where the previous epoch stopped."
@@ -314,7 +320,7 @@ class EpochSampler(Sampler):
         length = self.length
         first, skipped = divmod(epoch * length, size)
         passes = range(first, first + math.ceil((skipped + length) / size))
-        indexes = torch.cat([torch.arange(0), *map(self._pass, passes)])[skipped:skipped + length]
+        indexes = torch.cat([_numbers(0), *map(self._pass, passes)])[skipped:skipped + length]
         return indexes, count_views(indexes)
 
     def rows(self,

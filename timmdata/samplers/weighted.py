@@ -8,6 +8,7 @@ __all__ = ['sample_weights', 'WeightedSampler', 'BalancedSampler']
 # %% ../../nbs/samplers/15_weighted.ipynb #267ad43e
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -121,9 +122,10 @@ class WeightedSampler(EpochSampler):
         # no sample has the index -1
         generator = torch.Generator().manual_seed(sample_seed(self.seed, epoch, -1))
         if not self.length:
-            return torch.arange(0), torch.arange(0)
+            empty = torch.empty(0, dtype=torch.int64, device='cpu')
+            return empty, empty
         ends = self.weights.cumsum(0)
-        points = torch.rand(self.length, dtype=torch.float64, generator=generator) * ends[-1]
+        points = torch.rand(self.length, dtype=torch.float64, generator=generator, device='cpu') * ends[-1]
         # rounding may put a point on the very end of the line
         last = int(self.weights.nonzero()[-1])
         indexes = torch.searchsorted(ends, points, right=True).clamp_(max=last)
@@ -174,17 +176,18 @@ class BalancedSampler(EpochSampler):
         """
         # no sample has the index -1
         generator = torch.Generator().manual_seed(sample_seed(self.seed, epoch, -1))
-        indexes, views = torch.empty(2, self.length, dtype=torch.int64)
+        indexes, views = torch.empty(2, self.length, dtype=torch.int64, device='cpu')
         num_classes = len(self.members)
-        turns = torch.randperm(num_classes, generator=generator).tolist()
+        randperm = partial(torch.randperm, generator=generator, device='cpu')
+        turns = randperm(num_classes).tolist()
         for turn, chosen in enumerate(turns):
             members = self.members[chosen]
             num = len(range(turn, self.length, num_classes))
             rounds = range(math.ceil(num / len(members)))   # each has all samples of the class
-            shuffled = [members[torch.randperm(len(members), generator=generator)] for _ in rounds]
+            shuffled = [members[randperm(len(members))] for _ in rounds]
             if shuffled:
                 indexes[turn::num_classes] = torch.cat(shuffled)[:num]
-            views[turn::num_classes] = torch.arange(num) // len(members)
+            views[turn::num_classes] = torch.arange(num, device='cpu') // len(members)
         return indexes, views
 
     def deal(self,

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from ..core.ambient import on_device
 from ..core.checks import check_choice, check_number, check_switches, check_whole
 
 # %% ../../nbs/transforms/60_mixup.ipynb #06aa412a
@@ -158,15 +159,15 @@ def mixup_target(
     if target.ndim == 2:
         y = target.float()
     else:
-        y = (target.long()[:, None] == torch.arange(num_classes, device=target.device)).float()
+        y = (target.long()[:, None] == torch.arange(num_classes, dtype=torch.int64, device=target.device)).float()
         if target.device.type != 'cpu':   # a wrong index, not checked above, gives a loss of nan
             y.masked_fill_(((target < 0) | (target.long() >= num_classes))[:, None], math.nan)
     y = y * (1. - smoothing) + smoothing * (0.5 if multi_label else 1 / num_classes)
-    lam = torch.as_tensor(lam, dtype=torch.float32).to(y.device, non_blocking=True).reshape(-1, 1)
+    lam = on_device(lam, y.device, torch.float32).reshape(-1, 1)
     if partner is None:
         other = y.flip(0)
     else:
-        other = y[torch.as_tensor(partner).to(y.device, non_blocking=True)]
+        other = y[on_device(partner, y.device)]
     return y[:len(other)] * lam + other * (1. - lam)
 
 # %% ../../nbs/transforms/60_mixup.ipynb #6e6d6f1f
@@ -224,9 +225,9 @@ def paste_masked(
     Returns:
         Images of the shape and dtype of `own`.
     """
-    edges = torch.tensor([box or (0, 0, 0, 0) for box in boxes]).to(own.device, non_blocking=True)
+    edges = on_device([box or (0, 0, 0, 0) for box in boxes], own.device)
     top, bottom, left, right = edges[:, :, None].unbind(1)
-    y, x = (torch.arange(edge, device=own.device) for edge in own.shape[-2:])
+    y, x = (torch.arange(edge, dtype=torch.int64, device=own.device) for edge in own.shape[-2:])
     rows = (y >= top) & (y < bottom)
     columns = (x >= left) & (x < right)
     inside = rows[:, :, None] & columns[:, None, :]
@@ -302,7 +303,7 @@ def _mix_alike(
     is_wide = torch.promote_types(x.dtype, torch.float32) == x.dtype
     if overwrite and are_pairs and is_wide and x.device.type == 'cpu':
         return _mix_pairs(x, lam, box, partner)
-    partner = torch.tensor(partner).to(x.device, non_blocking=True)
+    partner = on_device(partner, x.device)
     if box is None:
         return _blend(own, x[partner], lam, overwrite)
     top, bottom, left, right = box
@@ -315,7 +316,7 @@ def _mix_alike(
 def _mix_each(x: torch.Tensor, params: MixParams, overwrite: bool) -> torch.Tensor:
     "Mix each row with its own kind, share and box."
     own = x[:len(params.lam)]
-    other = x[torch.tensor(params.partner).to(x.device, non_blocking=True)]
+    other = x[on_device(params.partner, x.device)]
     if 'cutmix' in params.kind:
         if x.device.type == 'cpu':
             own = paste_slices(own, other, params.box, overwrite)
@@ -325,7 +326,7 @@ def _mix_each(x: torch.Tensor, params: MixParams, overwrite: bool) -> torch.Tens
     if 'mixup' not in params.kind:
         return own
     lam = [lam if kind == 'mixup' else 1. for lam, kind in zip(params.lam, params.kind)]
-    lam = torch.tensor(lam).to(x.device, non_blocking=True).view(-1, *(1,) * (x.ndim - 1))
+    lam = on_device(lam, x.device, torch.float32).view(-1, *(1,) * (x.ndim - 1))
     return _blend(own, other, lam, overwrite)
 
 
@@ -387,7 +388,7 @@ class MixingSwitch:
     num_classes: int | None   # Number of columns of the target; None: not known yet.
 
     def __init__(self):
-        self._enabled = torch.ones((), dtype=torch.bool).share_memory_()
+        self._enabled = torch.ones((), dtype=torch.bool, device='cpu').share_memory_()
 
     def for_classes(self,
         num_classes: int,

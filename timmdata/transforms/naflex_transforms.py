@@ -390,8 +390,8 @@ def patchify_image(
         patches = patches.flatten(1)
     if not include_info:
         return patches
-    y_x = torch.cartesian_prod(
-        torch.arange(rows, device=img.device), torch.arange(columns, device=img.device))
+    y_x = torch.cartesian_prod(*(
+        torch.arange(count, dtype=torch.int64, device=img.device) for count in (rows, columns)))
     return patches, y_x, torch.ones(rows * columns, dtype=torch.bool, device=img.device)
 
 # %% ../../nbs/transforms/02_naflex_transforms.ipynb #7237e628
