@@ -21,6 +21,7 @@ from ..core.arguments import warn_caller
 from ..core.faults import ImageReadError
 from ..core.processes import leave_to_original
 from ..core.rng import sample_seed
+from ..datasets.user_state import ChangeWatch
 from ..datasets.wrappers import TransformedIterableDataset
 from .base import ForwardOnly, count_images, find_mixing, number_batches
 from .stats import LoaderStats, Meter, count_bad_samples
@@ -101,6 +102,7 @@ class StreamLoader(ForwardOnly):
         workers: Settings of torch's worker processes; None: batches are made in the consumer's process.
         collate_fn: Function that collates samples into a batch.
         seed: Seed of the random numbers of all samples, the same on all ranks.
+        is_replaceable: A transform that is assigned to the dataset later replaces `transform`, as with timm's loaders.
     """
     dataset: TransformedIterableDataset   # The user's dataset, with its transform.
 
@@ -112,10 +114,13 @@ class StreamLoader(ForwardOnly):
         workers: WorkerSettings | None = None,
         collate_fn: Callable = fast_collate,
         seed: int = 0,
+        is_replaceable: bool = False,
     ):
         workers = workers or WorkerSettings(num_workers=0)
         num_workers = available_cores() if workers.num_workers == 'auto' else workers.num_workers
-        own = TransformedIterableDataset(dataset, transform, _rank_seed(dataset, seed))
+        own = TransformedIterableDataset(dataset, transform, _rank_seed(dataset, seed), is_replaceable)
+        own.state.warn()
+        self._changes = ChangeWatch(own.state)
         self._settings = dict(
             dataset=own, batch_size=batch_size, drop_last=drop_last,
             collate_fn=_CollatePresent(collate_fn), num_workers=num_workers,
@@ -138,7 +143,9 @@ class StreamLoader(ForwardOnly):
 
     # For a copy, or for another process, which has its own workers
     def __getstate__(self) -> dict[str, Any]:
-        new = dict(loader=DataLoader(**self._settings), _passes=(), _pid=0, _are_counting=False)
+        new = dict(
+            loader=DataLoader(**self._settings), _passes=(), _pid=0, _are_counting=False,
+            _changes=ChangeWatch(self.dataset.state))
         return {**vars(self), **new}
 
     @property
@@ -172,8 +179,9 @@ class StreamLoader(ForwardOnly):
             meter.stop()
 
     def _begin(self) -> _Pass:
-        if self._pid != os.getpid():
-            self._renew()   # the workers belong to another process
+        changed = self.num_workers and self._changes.begin(self.dataset.epoch)
+        if self._pid != os.getpid() or changed:
+            self._renew()   # the workers belong to another process, or have old copies of the user's objects
         loader = self.loader
         if len(self._passes):   # a loop in a loop has its own loader
             loader = DataLoader(**self._settings)
