@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['GENERATORS', 'is_open', 'Reference', 'slots_of', 'references', 'Snapshot']
 
-# %% ../../nbs/datasets/05_user_objects.ipynb #d3933fec
+# %% ../../nbs/datasets/05_user_objects.ipynb #c7eb7cdf
 import dis
 import random
 import sys
@@ -25,7 +25,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from ..core.arguments import is_users_file
 
-# %% ../../nbs/datasets/05_user_objects.ipynb #de7c81d7
+# %% ../../nbs/datasets/05_user_objects.ipynb #dd238034
 GENERATORS = np.random.Generator, np.random.BitGenerator, np.random.RandomState, random.Random, torch.Generator
 _CLOSED = (
     str, bytes, bytearray, int, float, complex, type(None), Enum, type, ModuleType, CodeType, np.ndarray, np.generic,
@@ -44,7 +44,7 @@ def is_open(
         return False
     return isinstance(value, Dataset) or not type(value).__module__.startswith('timmdata.')
 
-# %% ../../nbs/datasets/05_user_objects.ipynb #e0a76675
+# %% ../../nbs/datasets/05_user_objects.ipynb #48eb130d
 class Reference(NamedTuple):
     """Say where an object was found.
 
@@ -93,7 +93,7 @@ def _in_call(path: str, value: partial | MethodType) -> Iterator[Reference]:
     for name, item in (*enumerate(value.args), *value.keywords.items()):
         yield Reference(f'{path}.{name}', item, value, 'argument', name)
 
-# %% ../../nbs/datasets/05_user_objects.ipynb #c70d7222
+# %% ../../nbs/datasets/05_user_objects.ipynb #256dff09
 @lru_cache(4096)
 def _global_names(code: CodeType) -> tuple[str, ...]:
     "Return the names of the global variables that code uses, and code inside it."
@@ -133,7 +133,7 @@ def _in_function(path: str, value: FunctionType) -> Iterator[Reference]:
         if not isinstance(item, (ModuleType, type, CodeType)):
             yield Reference(f'{module}.{name}', item, value, 'shared', name)
 
-# %% ../../nbs/datasets/05_user_objects.ipynb #843879b6
+# %% ../../nbs/datasets/05_user_objects.ipynb #065f2aa1
 def _in_class(path: str, kind: type) -> Iterator[Reference]:
     "Yield what all objects of a class share: its attributes, and its functions for what they use."
     module = sys.modules.get(kind.__module__)
@@ -184,7 +184,7 @@ def _inside(path: str, value: Any) -> Iterator[Reference]:
     if not isinstance(value, MethodType):
         yield from _in_object(path, value)
 
-# %% ../../nbs/datasets/05_user_objects.ipynb #65292fb7
+# %% ../../nbs/datasets/05_user_objects.ipynb #c2f8a798
 _LIMIT = 20_000
 
 
@@ -211,7 +211,7 @@ def references(
             opened[id(found.value)] = found.value
             waiting.extend(_inside(found.path, found.value))
 
-# %% ../../nbs/datasets/05_user_objects.ipynb #77c5ba31
+# %% ../../nbs/datasets/05_user_objects.ipynb #4cf4b0bb
 def _content(value: Any) -> Any:
     "Return what of an object may change without another object taking its place: a length, or a few numbers."
     if isinstance(value, (list, dict, set, bytearray, deque)):

@@ -432,11 +432,16 @@ class BatchLoader(HostLoader):
         Returns:
             names of what has changed, such as 'dataset.transform'
         """
-        num = len(self.dataset)
         changed = self._changes.begin(epoch)
-        if changed and num != self._num_samples:
-            self._fingerprint = None
-        self._num_samples = num
+        num, before = len(self.dataset), self._num_samples
+        if num == before:
+            return changed
+        if self.cache is not None or isinstance(self.batches, TokenPlan):
+            what = 'images are kept on the device' if self.cache is not None else 'image sizes are known'
+            raise ValueError(
+                f'the dataset has {num} samples, but there were {before} when the loader was created, whose {what}: '
+                'create the loader again')
+        self._num_samples, self._fingerprint = num, None
         return changed
 
     def _renew(self, changed: list[str]):
