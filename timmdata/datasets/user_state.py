@@ -6,7 +6,7 @@
 __all__ = ['OwnGenerator', 'kind_of_generator', 'FoundState', 'find_state', 'copy_generators', 'EpochGate', 'UserState',
            'ChangeWatch', 'AssignedTransform']
 
-# %% ../../nbs/datasets/07_user_state.ipynb #795df511
+# %% ../../nbs/datasets/07_user_state.ipynb #ab0778ff
 import copy
 import random
 import re
@@ -24,7 +24,7 @@ from torch.utils.data import Dataset, get_worker_info
 
 from ..core.arguments import warn_caller
 from ..core.rng import sample_seed, seed_all, seeded
-from .user_objects import GENERATORS, Reference, Snapshot, is_open, references, slots_of
+from .user_objects import GENERATORS, Reference, Snapshot, dict_of, is_open, references, slots_of
 
 # %% ../../nbs/datasets/07_user_state.ipynb #6f0d5362
 class _Kind(NamedTuple):
@@ -187,7 +187,7 @@ def find_state(
     found.foreign = [one for one in found.foreign if not any(path.startswith(f'{one.path}.') for path in own)]
     return found
 
-# %% ../../nbs/datasets/07_user_state.ipynb #fadb080f
+# %% ../../nbs/datasets/07_user_state.ipynb #9de52f35
 def _shallow(value: Any) -> Any:
     "Copy an object without what it refers to, and without calling functions of its class."
     if isinstance(value, FunctionType):
@@ -197,9 +197,9 @@ def _shallow(value: Any) -> Any:
             new = object.__new__(type(value))
         except TypeError:   # of a built-in type
             return copy.copy(value)
-        for name in slots_of(value):
-            object.__setattr__(new, name, getattr(value, name))
-    getattr(new, '__dict__', {}).update(getattr(value, '__dict__', {}))
+        for name, item in slots_of(value).items():
+            object.__setattr__(new, name, item)
+    dict_of(new).update(dict_of(value))
     return new
 
 
@@ -228,8 +228,8 @@ def _refer(owner: Any, found: Reference, value: Any):
         defaults = list(owner.__defaults__)
         defaults[found.name] = value
         owner.__defaults__ = tuple(defaults)
-    elif found.name in getattr(owner, '__dict__', {}):
-        owner.__dict__[found.name] = value
+    elif found.name in dict_of(owner):
+        dict_of(owner)[found.name] = value
     else:
         object.__setattr__(owner, found.name, value)
 
