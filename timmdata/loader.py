@@ -27,6 +27,7 @@ from .core.rng import seed_all
 from .datasets.augmix import AugMixDataset, without_splits
 from .datasets.cache import CacheSettings, cached_dataset
 from .datasets.relabel import classes_of, targets_of
+from .datasets.user_state import AssignedTransform
 from .datasets.wrappers import base_datasets
 from .formats import CustomFormat, ImageFormat, PatchFormat, ViewsFormat
 from .loaders.base import Loader
@@ -315,6 +316,7 @@ def make_loader(
     _warn_about_ranks(given, order)
     asked = [found for name, found in _FORMATS.items() if getattr(given, name) is not None]
     format = (kind or next(iter(asked), ImageFormat))(given)
+    own_transform = _watch_transform(given, format)
     workers = _worker_settings(given, is_stream)
     if is_stream and given.distributed:
         check_ranks(given.dataset, given.num_workers)
@@ -325,9 +327,10 @@ def make_loader(
         is_left = format.finishes_images or not _finishes_batches(given)
         host = given.make(StreamLoader, transform=format.stream_transform(), workers=workers,
                           collate_fn=given.collate_fn or fast_collate,
-                          batch_transform=None if is_left else batch_transform)
+                          batch_transform=None if is_left else batch_transform,
+                          is_replaceable=own_transform is not None)
     else:
-        host, batch_transform = _make_batches(given, order, format, workers, adopts_seed)
+        host, batch_transform = _make_batches(given, order, format, workers, adopts_seed, own_transform)
     if not given.use_prefetcher:
         return host
     return PrefetchLoader(host, device=given.device, batch_transform=batch_transform)
@@ -342,7 +345,7 @@ def _finishes_batches(given: Arguments) -> bool:
 # %% ../nbs/20_loader.ipynb #c15d9c49
 def _make_batches(
     given: Arguments, order: OrderSettings, format: ImageFormat, workers: WorkerSettings,
-    adopts_seed: bool,
+    adopts_seed: bool, own_transform: AssignedTransform | None,
 ) -> tuple[BatchLoader | BatchBuffer, DeviceTransform]:
     "Make the loader for an indexed dataset, and the transform that finishes its batches."
     if given.valid_mask and order.num_replicas > 1:
@@ -367,11 +370,29 @@ def _make_batches(
         builder, sampler, parts.batches, workers,
         pin_batches=given.pin_memory and not given.use_prefetcher,
         cache=DeviceCache(builder, given.device, available_cores()) if on_device else None,
-        settings=[order, *format.settings], adopts_seed=adopts_seed)
+        settings=[order, *format.settings], adopts_seed=adopts_seed, own_transform=own_transform)
     if given.buffer is None:
         return loader, parts.batch_transform
     settings = given.buffer if isinstance(given.buffer, Mapping) else {'capacity': given.buffer}
     return BatchBuffer(loader, **settings), parts.batch_transform
+
+# %% ../nbs/20_loader.ipynb #20f10002
+def _watch_transform(given: Arguments, format: ImageFormat) -> AssignedTransform | None:
+    "Warn about a transform that timm would drop; return what notices another one, which replaces the pipeline."
+    if type(format) is not ImageFormat:
+        return None   # these do not exist in timm
+    if getattr(given.dataset, 'transform', None) is not None:
+        warn_caller(
+            f'the {type(given.dataset).__name__} has a transform, which is applied to each image before the crop, flip '
+            'and colors of create_loader (timm drops it): to replace these, pass it to create_loader as transform=; '
+            'otherwise omit it')
+    names = [name for name in ('cache', 'input_size_choices', 'num_aug_splits') if given.is_given(name)]
+    refusal = ''
+    if names:
+        refusal = (
+            f'dataset.transform was assigned after create_loader, but it cannot replace the transforms of a loader with '
+            f'{" and ".join(names)}: omit {" and ".join(names)}, or pass the transform to create_loader as transform=')
+    return AssignedTransform(given.dataset, refusal)
 
 # %% ../nbs/20_loader.ipynb #e64d03e3
 REFUSED: list[Refusal] = [   # See `refuse_together`.

@@ -495,6 +495,11 @@ class BatchBuffer(HostLoader):
 
     def host_batches(self) -> Iterator[HostBatch]:
         "Make one pass: yield batches with the keys of their samples."
+        changed = self.loader.notice_changes(self.sampler.epoch)
+        if changed:
+            raise BatchBufferError(
+                f'{", ".join(changed[:5])} changed since the previous pass, but the buffer has batches that were made '
+                'before: create the loader again, without a directory or in another one, or omit buffer=')
         store, numbering, reader = self.open()
         epoch, start = self.sampler.begin()
         first, stop = _number_at(numbering, epoch, start), numbering.first(epoch + 1)

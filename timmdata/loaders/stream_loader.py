@@ -30,6 +30,7 @@ from ..core.pickling import explain_unpicklable
 from ..core.processes import check_may_start, leave_to_original, undecided_start_method
 from ..core.rng import sample_seed
 from ..core.sample import fields_of
+from ..datasets.user_state import ChangeWatch
 from ..datasets.wrappers import TransformedIterableDataset, describe
 from .base import ForwardOnly, count_images, find_mixing, number_batches
 from .side_stream import map_tensors
@@ -198,6 +199,7 @@ class StreamLoader(ForwardOnly):
         collate_fn: Function that collates samples into a batch.
         seed: Seed of the random numbers of all samples, the same on all ranks.
         batch_transform: Finishes the batches in the consumer's process; None: they stay as collated.
+        is_replaceable: A transform that is assigned to the dataset later replaces `transform`, as with timm's loaders.
     """
     dataset: TransformedIterableDataset   # The user's dataset, with its transform.
 
@@ -211,13 +213,16 @@ class StreamLoader(ForwardOnly):
         seed: int = 0,
         *,
         batch_transform: DeviceTransform | None = None,
+        is_replaceable: bool = False,
     ):
         self.batch_transform = batch_transform
         workers = workers or WorkerSettings(num_workers=0)
         num_workers = available_cores() if workers.num_workers == 'auto' else workers.num_workers
         self._start = _WorkerStart(workers.worker_init_fn, num_workers)
         self._is_watched = num_workers > 1   # until the first pass has ended, or a warning was given
-        own = TransformedIterableDataset(dataset, transform, _rank_seed(dataset, seed))
+        own = TransformedIterableDataset(dataset, transform, _rank_seed(dataset, seed), is_replaceable)
+        own.state.warn()
+        self._changes = ChangeWatch(own.state)
         self._settings = dict(
             dataset=own, batch_size=batch_size, drop_last=drop_last,
             collate_fn=_CollatePresent(collate_fn), num_workers=num_workers,
@@ -242,7 +247,9 @@ class StreamLoader(ForwardOnly):
 
     # For a copy, or for another process, which has its own workers
     def __getstate__(self) -> dict[str, Any]:
-        new = dict(loader=DataLoader(**self._settings), _passes=(), _pid=0, _are_counting=False)
+        new = dict(
+            loader=DataLoader(**self._settings), _passes=(), _pid=0, _are_counting=False,
+            _changes=ChangeWatch(self.dataset.state))
         return {**vars(self), **new}
 
     @property
@@ -286,8 +293,9 @@ class StreamLoader(ForwardOnly):
             meter.stop()
 
     def _begin(self) -> _Pass:
-        if self._pid != os.getpid():
-            self._renew()   # the workers belong to another process
+        changed = self.num_workers and self._changes.begin(self.dataset.epoch)
+        if self._pid != os.getpid() or changed:
+            self._renew()   # the workers belong to another process, or have old copies of the user's objects
         loader = self.loader
         if len(self._passes):   # a loop in a loop has its own loader
             loader = DataLoader(**self._settings)

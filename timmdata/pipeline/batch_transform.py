@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['BRIGHT', 'color_matrices', 'hue_lanes', 'turn_hue', 'lanes_of', 'gaussian_blur', 'change_colors', 'normalize_lines',
            'change_batch', 'HueKernel', 'ImageKernel', 'BatchTransformSettings', 'ImageByImage', 'DrawnBatch',
-           'DeviceTransform', 'BatchTransform']
+           'DeviceTransform', 'BatchTransform', 'FinishedImages']
 
 # %% ../../nbs/pipeline/30_batch_transform.ipynb #1fab5f35
 import copy
@@ -13,7 +13,7 @@ import math
 import random
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
@@ -740,6 +740,12 @@ class DeviceTransform:
         "End the thread that uses one core; a later batch starts it again."
         self._on_one_core.close()
 
+    def without_pipeline(self) -> 'DeviceTransform':
+        "Return a transform for images that another pipeline made: no flips and colors, but mixing and erasing."
+        other = copy.copy(self)
+        other.params = None
+        return other
+
     def normalizing(self) -> 'DeviceTransform':
         "Return a transform that only normalizes."
         other = copy.copy(self)
@@ -825,3 +831,23 @@ class BatchTransform(DeviceTransform):
         else:
             result = change_batch(images, params, settings.mean, settings.std).to(dtype)
         return result if settings.channels_last else result.contiguous()
+
+# %% ../../nbs/pipeline/30_batch_transform.ipynb #30f10002
+class FinishedImages(DeviceTransform):
+    """Normalize uint8 images, and leave floats as they are; both are mixed, but not flipped, recolored or erased.
+
+    Args:
+        transform: Transform for the images of the built-in pipeline.
+    """
+
+    def __init__(self,
+        transform: BatchTransform,
+    ):
+        super().__init__(transform.settings, mixup=transform.mixup)
+        self._for_bytes = BatchTransform(transform.settings, mixup=transform.mixup)
+        self._for_floats = BatchTransform(replace(transform.settings, mean=None, std=None), mixup=transform.mixup)
+
+    def draw_and_apply(self, batch: Any, keys: Sequence[SampleKey]) -> tuple[Any, DrawnBatch]:
+        images = fields_of(batch)['image']
+        is_float = isinstance(images, torch.Tensor) and images.is_floating_point()
+        return (self._for_floats if is_float else self._for_bytes).draw_and_apply(batch, keys)

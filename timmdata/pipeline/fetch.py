@@ -25,8 +25,9 @@ from ..core.rng import sample_seed
 from ..core.sample import (
     apply_transform, as_pil_image, fields_of, is_sequence, sample_image, with_fields, with_image)
 from ..datasets.image_dataset import ImageDataset
-from ..datasets.wrappers import base_datasets, gives_bytes, sample_numbers, unwrap
-from .batch_transform import BatchTransform, DeviceTransform
+from ..datasets.user_state import UserState
+from ..datasets.wrappers import base_datasets, gives_bytes, unwrap
+from .batch_transform import BatchTransform, DeviceTransform, FinishedImages
 from .collate import fast_collate
 from .params import AppearanceParams, ParamSampler, SampleParams
 from .layout import BatchLayout
@@ -64,14 +65,16 @@ def _explain(error: Exception, what: str):
         'the loader moves whole batches to the device')
 
 # %% ../../nbs/pipeline/40_fetch.ipynb #a36d4800
-def _has_own_policy(transforms: Sequence[SampleTransform]) -> bool:
-    "Return whether a user-defined policy changes images."
-    for transform in transforms:
-        for part in transform.parts:
-            policy = part.params.policy
-            if policy and not type(policy).__module__.startswith('timmdata.'):
-                return True
-    return False
+def _own_policies(transforms: Sequence[SampleTransform]) -> list[Any]:
+    "Return the user-defined policies that change images."
+    policies = [part.params.policy for transform in transforms for part in transform.parts]
+    return [policy for policy in policies if policy and not type(policy).__module__.startswith('timmdata.')]
+
+
+def _is_read_by_user(base: ImageDataset) -> bool:
+    "Return whether code of the user takes part when the bytes of a sample are read."
+    return (base.target_transform is not None or type(base) is not ImageDataset
+            or not type(base.reader).__module__.startswith('timmdata.'))
 
 
 def _shares_its_reader(base: Any) -> bool:
@@ -91,12 +94,19 @@ class SampleLoader:
         transform: Called on the image if there are no sample transforms; None: no change.
         shape: Shape of the images that a transform should return: (C, H, W).
         keys_globals: Seed the global random generators for each sample, for code that uses them.
+        state: State of the user's objects, set for each sample; None: of the dataset and the transforms.
     """
     dataset: Dataset
     sample_transforms: Sequence[SampleTransform] = ()
     transform: Callable | None = None
     shape: tuple[int, int, int] = (0, 0, 0)
     keys_globals: bool = True
+    state: UserState = None   # pyrefly: ignore  (never None after the start)
+
+    def __post_init__(self):
+        if self.state is None:
+            policies = _own_policies(self.sample_transforms) or None
+            self.state = UserState(dataset=self.dataset, transform=self.transform, auto_augment=policies)
 
     @property
     def params(self) -> ParamSampler | None:
@@ -111,7 +121,7 @@ class SampleLoader:
     @property
     def is_thread_safe(self) -> bool:
         "Return whether only timmdata's own code loads samples, with readers that support threads."
-        if not self.sample_transforms or _has_own_policy(self.sample_transforms):
+        if not self.sample_transforms or 'auto_augment' in self.state.roots:
             return False
         return all(map(_shares_its_reader, base_datasets(self.dataset)))
 
@@ -149,17 +159,22 @@ class SampleLoader:
         key: SampleKey,
         view: int | None = None,
     ) -> AbstractContextManager:
-        """Open a block in which the global random generators are seeded, unless threads share them.
+        """Open a block for the user's code: its random generators are seeded, the global ones unless threads share them.
 
         Args:
-            key: Key of the sample.
+            key: Key of the sample; its epoch is that of the user's objects in the block.
             view: View that sets the seed; None: the seed that all views of the sample share.
         """
-        if not self.keys_globals:
-            return nullcontext()
         if view is None:
             view = key.view - key.view % self.num_splits
-        return sample_numbers(sample_seed(key.seed, key.epoch, key.index, view), self.transform)
+        number = sample_seed(key.seed, key.epoch, key.index, view)
+        return self.state.numbers(number, key.epoch, self.keys_globals)
+
+    def for_thread(self) -> 'SampleLoader':
+        "Return a loader whose user's objects have random generators of their own, and that leaves the global ones alone."
+        state = self.state.for_thread()
+        own = {name: state.roots.get(name) for name in ('dataset', 'transform')}
+        return replace(self, **own, state=state, keys_globals=False)
 
     def load(self,
         key: SampleKey,
@@ -259,11 +274,12 @@ def read_sample(
             data, *others = base.reader[number]
         return make(base.pixels(data, backend)), *others
 
-    sample = base.attempt(index, read)
-    if sample is None:
-        return None
-    image, target, *others = sample
-    return image, base.target(target), *others
+    with loader.global_numbers(key) if _is_read_by_user(base) else nullcontext():
+        sample = base.attempt(index, read)
+        if sample is None:
+            return None
+        image, target, *others = sample
+        return image, base.target(target), *others
 
 # %% ../../nbs/pipeline/40_fetch.ipynb #23da845b
 def _fill_rows(
@@ -273,7 +289,7 @@ def _fill_rows(
     def own_numbers(view: SampleKey) -> AbstractContextManager:
         return loader.global_numbers(view, view.view)
 
-    numbers = own_numbers if _has_own_policy(loader.sample_transforms) else nullcontext
+    numbers = own_numbers if 'auto_augment' in loader.state.roots else nullcontext
     transform = loader.transform_of(key.bucket)
     first, *_ = view_keys([key], loader.num_splits)   # all views share its random numbers
     return read_sample(loader, first, lambda pixels: transform(pixels, rows, key, numbers), refuse)
@@ -467,6 +483,17 @@ class BatchBuilder:
         return any(isinstance(base, ImageDataset) and base.is_remote
                    for base in base_datasets(self.dataset))
 
+    def __post_init__(self):
+        loader = self.sample_loader
+        if self.collate_fn is not None and loader.state.roots.get('collate_fn') is not self.collate_fn:
+            state = UserState(**{**loader.state.roots, 'collate_fn': self.collate_fn})
+            self.sample_loader = replace(loader, state=state)
+
+    @property
+    def state(self) -> UserState:
+        "Return the state of the user's objects."
+        return self.sample_loader.state
+
     @property
     def finishes_images(self) -> bool:
         "Return whether the batch transform finishes each image, because `collate_fn` may return anything."
@@ -474,8 +501,21 @@ class BatchBuilder:
         return has_both and bool(self.sample_loader.sample_transforms)
 
     def for_threads(self) -> 'BatchBuilder':
-        "Return a copy that does not seed the global random generators, because threads share them."
-        return replace(self, sample_loader=replace(self.sample_loader, keys_globals=False))
+        """Return a builder for one of several threads.
+
+        It does not seed the global random generators, because threads share them. Other generators of the user's objects
+        are copied. ValueError if this is not possible.
+        """
+        loader = self.sample_loader.for_thread()
+        return replace(self, sample_loader=loader, collate_fn=loader.state.roots.get('collate_fn'))
+
+    def without_pipeline(self) -> 'BatchBuilder':
+        "Return a builder for a dataset that makes finished images, with a transform that was assigned to it."
+        loader = replace(self.sample_loader, sample_transforms=())
+        transform = None   # the user's function gets what the dataset returns
+        if self.batch_transform is not None and self.collate_fn is None:
+            transform = FinishedImages(self.batch_transform)
+        return replace(self, sample_loader=loader, batch_transform=transform)
 
     def before_transform(self) -> 'BatchBuilder':
         "Return a copy without the batch transform; a user's collate function needs finished images."

@@ -7,7 +7,7 @@ __all__ = ['sample_weights', 'WeightedSampler', 'BalancedSampler']
 
 # %% ../../nbs/samplers/15_weighted.ipynb #267ad43e
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Sized
 from functools import partial
 
 import numpy as np
@@ -34,6 +34,14 @@ def _classes(dataset: Dataset) -> np.ndarray:
 
 # %% ../../nbs/samplers/15_weighted.ipynb #0697990b
 _POWERS = {'balanced': -1., 'sqrt-balanced': -0.5}   # exponents of the size of the class
+
+
+def _check_size(dataset: Sized, num_known: int):
+    "Raise ValueError if a dataset has other samples than its weights or classes were read from."
+    if len(dataset) != num_known:
+        raise ValueError(
+            f'the dataset has {len(dataset)} samples, but there were {num_known} when the loader was created, whose '
+            'weights or classes it keeps: create the loader again')
 
 
 def sample_weights(
@@ -119,6 +127,7 @@ class WeightedSampler(EpochSampler):
         Returns:
             index and view of each sample
         """
+        _check_size(self.data_source, len(self.weights))
         # no sample has the index -1
         generator = torch.Generator().manual_seed(sample_seed(self.seed, epoch, -1))
         if not self.length:
@@ -161,6 +170,7 @@ class BalancedSampler(EpochSampler):
             row_size=batch_size,
         )
         classes = _classes(data_source)
+        self._size = len(classes)
         self.members = [torch.from_numpy(np.flatnonzero(classes == k)) for k in np.unique(classes)]
 
     def order(self,
@@ -174,6 +184,7 @@ class BalancedSampler(EpochSampler):
         Returns:
             index and view of each sample
         """
+        _check_size(self.data_source, self._size)
         # no sample has the index -1
         generator = torch.Generator().manual_seed(sample_seed(self.seed, epoch, -1))
         indexes, views = torch.empty(2, self.length, dtype=torch.int64, device='cpu')

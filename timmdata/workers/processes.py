@@ -167,6 +167,7 @@ def set_up_worker(
         id=number, num_workers=settings.num_workers, seed=0, dataset=builder.dataset)
     if settings.worker_init_fn is not None:
         settings.worker_init_fn(number)
+    builder.state.begin_worker()   # the function may have replaced objects
 
 # %% ../../nbs/workers/30_processes.ipynb #7fc2b389
 def _receive(pipe: connection.Connection, inbox: queue.SimpleQueue, builder: BatchBuilder):

@@ -74,8 +74,8 @@ class ThreadPool(WorkerPool):
     def _start(self) -> Lifetime:
         "Start threads that use one core each; the setting of other threads does not change."
         ready, ended = threading.Semaphore(0), []
-        builder = self.builder.for_threads()
         for number in range(self.num_workers):
+            builder = self.builder.for_threads()   # with random generators of its own
             ended.append(start_thread(
                 _run, self._todo, builder, ready, self._tasks, name=f'timmdata-worker-{number}'))
             ready.acquire()
@@ -128,11 +128,9 @@ def check_threads(
     """
     if builder.is_thread_safe:
         return
-    transform = builder.sample_loader.transform
-    if hasattr(transform, 'set_random_seed'):
-        raise ValueError(   # of Albumentations
-            f'the transform ({type(transform).__name__}) has its own random generator, '
-            'which threads would share: '
+    for found in builder.state.find().seeders:   # of Albumentations
+        raise ValueError(
+            f'{found.path} ({type(found.value).__name__}) has its own random generator, which threads would share: '
             "use worker_type='processes' with threads_per_worker=1")
     builder = builder.for_threads()
     with seeded(0):
