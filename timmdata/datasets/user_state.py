@@ -6,7 +6,7 @@
 __all__ = ['OwnGenerator', 'kind_of_generator', 'FoundState', 'find_state', 'copy_generators', 'EpochGate', 'UserState',
            'ChangeWatch', 'AssignedTransform']
 
-# %% ../../nbs/datasets/07_user_state.ipynb #ab0778ff
+# %% ../../nbs/datasets/07_user_state.ipynb #2d474c4b
 import copy
 import random
 import re
@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from multiprocessing.reduction import ForkingPickler
 from types import CellType, FunctionType, MethodType
 from typing import Any, NamedTuple
 
@@ -26,7 +27,7 @@ from ..core.arguments import warn_caller
 from ..core.rng import sample_seed, seed_all, seeded
 from .user_objects import GENERATORS, Reference, Snapshot, dict_of, is_open, references, slots_of
 
-# %% ../../nbs/datasets/07_user_state.ipynb #6f0d5362
+# %% ../../nbs/datasets/07_user_state.ipynb #a5a95c77
 class _Kind(NamedTuple):
     "Handle the random generators of one type."
     type: type
@@ -48,6 +49,19 @@ def _seed_legacy(rng: np.random.RandomState, number: int):
     kind = getattr(np.random, rng.get_state(legacy=False)['bit_generator'])
     rng.set_state({**kind(number).state, 'has_gauss': 0, 'gauss': 0.})
 
+
+def _make_torch(device: str, state: bytes) -> torch.Generator:
+    generator = torch.Generator(device)
+    generator.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
+    return generator
+
+
+def _reduce_torch(generator: torch.Generator) -> tuple:
+    return _make_torch, (str(generator.device), generator.get_state().numpy().tobytes())
+
+
+# torch sends the state through shared memory, which a spawned process cannot open
+ForkingPickler.register(torch.Generator, _reduce_torch)
 
 _KINDS = (
     _Kind(np.random.Generator, lambda rng, number: _seed_bits(rng.bit_generator, number),
@@ -233,7 +247,7 @@ def _refer(owner: Any, found: Reference, value: Any):
     else:
         object.__setattr__(owner, found.name, value)
 
-# %% ../../nbs/datasets/07_user_state.ipynb #16773b2c
+# %% ../../nbs/datasets/07_user_state.ipynb #0637e908
 class _Copier:
     """Copy some generators and all objects that lead to them; what the copies refer to otherwise is shared.
 
@@ -300,9 +314,8 @@ class _Copier:
             return type(value)(self.copies.setdefault(id(bits), copy.deepcopy(bits)))
         if not isinstance(value, torch.Generator):
             return copy.deepcopy(value)
-        new = torch.Generator(value.device)
-        new.set_state(value.get_state())
-        return new
+        make, state = _reduce_torch(value)
+        return make(*state)
 
 
 def copy_generators(
