@@ -199,6 +199,10 @@ def as_pil_image(
     is_array = isinstance(image, (torch.Tensor, np.ndarray))
     if is_array and image.dtype in (torch.uint8, np.uint8):
         return to_pil_image(image)
+    if image is None:
+        raise TypeError(
+            'a sample of the dataset has None instead of an image: leave such samples out, as with filter() of a Hugging '
+            "Face dataset, or pass create_loader an ImageDataset(dataset, on_error='skip')")
     what = f'{image.dtype} {type(image).__name__}' if is_array else type(image).__name__
     if isinstance(image, (str, PathLike)):
         raise TypeError(

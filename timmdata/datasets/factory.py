@@ -148,7 +148,8 @@ def create_dataset(
         repeats: For streams: passes per epoch; 0 and 1 both mean one.
         input_img_mode: Pillow mode of the images; not for torch/.
         trust_remote_code: Run the code of a dataset from a hub; needs `datasets` before version 4.
-        **kwargs: Additional arguments for the dataset and its reader; None counts as not given.
+        **kwargs: Additional arguments for the dataset and its reader; None counts as not given, so pass target_key='' to
+            read a dataset without labels.
     """
     root, (kind, rest) = expand_home(root), _split_name(name)
     settings = {key: value for key, value in kwargs.items() if value is not None}

@@ -82,7 +82,9 @@ def _create_named(prefix: str, name: str, root: Any, split: str | None,
     if not split:
         raise ValueError(f'{prefix}/{name} is read by split: pass split=')
     split_group(split)   # an error for what is no text
-    settings = {key: value for key, value in settings.items() if value is not None}
+    # None counts as not given, but target_key=None means that there are no labels
+    kept = ('target_key',) if prefix in ('hfds', 'hfids') else ()
+    settings = {key: value for key, value in settings.items() if value is not None or key in kept}
     kind = _PREFIXES[prefix] or find('.readers.reader_tfds', 'ReaderTfds')   # imports TensorFlow
     reader: Any = _create(kind, settings, root=root, name=name, split=split)
     if prefix == 'tfds':
