@@ -1,21 +1,27 @@
 "Worker processes that die, hang, are stopped or cannot start."
+import ctypes
 import gc
 import multiprocessing
 import os
 import signal
+import stat
+import struct
 import threading
 import time
 import warnings
+from multiprocessing import connection
 
 import psutil
 import pytest
-from grids import full, quick
-from loader_parts import Coded, DeadlyReader, Exiting, children, is_alive, nothing_is_left, program, wait_until
+import torch
+from grids import few, full, quick
+from loader_parts import Coded, DeadlyReader, Exiting, Stream, children, is_alive, nothing_is_left, program, wait_until
+from PIL import Image
 from pool_contract import build, keys
-from training_parts import BATCH, INLINE, PROCESSES, assert_equal, collected, few_images, large_tensors_begin_small, training
+from training_parts import BATCH, INLINE, PROCESSES, assert_equal, collected, copied, few_images, large_tensors_begin_small, training
 
 from timmdata.core.faults import ImageReadError
-from timmdata.datasets.image_dataset import ImageDataset
+from timmdata.datasets.image_dataset import ImageDataset, IterableImageDataset
 from timmdata.loader import create_loader
 from timmdata.pipeline.fetch import HostBatch
 from timmdata.samplers.epoch import SampleKey
@@ -315,18 +321,354 @@ def test_a_worker_that_dies_without_a_task_blames_nobody():
         for child in children(): child.kill()
 
 
-# ---- other processes
+# ---- copies of a worker, which user code forks
 
-def make_loader_in_daemon(pipe):
-    try: list(create_loader(Coded(8), 8, 4, device='cpu', **PROCESSES))
-    except RuntimeError as error: pipe.send(str(error))
+class Forking(Coded):
+    "Forks at one index of a worker; the copy waits for a file, returns another image, and its number is written down."
+    def __init__(self, num, at, folder): super().__init__(num); self.at, self.folder, self.main = at, folder, os.getpid()
+
+    def __getitem__(self, index):
+        image, target = super().__getitem__(index)
+        if index != self.at or os.getpid() == self.main or (self.folder/'pid').exists(): return image, target
+        pid = os.fork()
+        if pid:
+            (self.folder/'new').write_text(str(pid))
+            (self.folder/'new').rename(self.folder/'pid')
+            return image, target
+        wait_until((self.folder/'go on').exists, 'the copy waits')
+        return Image.new('RGB', (8, 8), 'white'), 99
+
+    def end_copy(self):
+        "Let the copy return, and wait for its end."
+        wait_until((self.folder/'pid').exists, 'no copy')
+        copy = psutil.Process(int((self.folder/'pid').read_text()))
+        (self.folder/'go on').touch()
+        wait_until(lambda: not is_alive(copy), 'the copy of a worker lives on', 10)
+
+
+@pytest.mark.parametrize('settings', few([dict(), dict(threads_per_worker=2), dict(multiprocessing_context='spawn')], dict(),
+                                         dict(threads_per_worker=2)))
+@pytest.mark.parametrize('own_transform', few([False, True], False))
+def test_a_copy_of_a_worker_neither_answers_nor_writes_to_a_batch(tmp_path, settings, own_transform):
+    "A dataset that forks, and whose child returns: while its batch is held, its memory must not change."
+    dataset = Forking(64, 5, tmp_path)
+    settings = dict(num_workers=1, worker_type='processes', device='cpu', use_prefetcher=False, **settings)
+    loader = create_loader(dataset, 8, 4, transform=pixels if own_transform else None, **settings)
+    expected = collected(create_loader(Coded(64), 8, 4, transform=pixels if own_transform else None, use_prefetcher=False, **INLINE))
+    with warnings.catch_warnings():
+        warnings.simplefilter('error')
+        found = []
+        for number, batch in enumerate(loader):
+            if number == 1: dataset.end_copy()
+            found.append(copied(batch))
+    assert_equal(found, expected)
+    loader.close()
 
 
 @full
-def test_a_daemonic_process_is_told_what_to_do():
+def test_a_copy_of_a_thread_that_makes_samples_ends(tmp_path):
+    "In the program itself: the copy has one thread, which would wait for work for ever."
+    dataset = Forking(64, 5, tmp_path)
+    dataset.main = None
+    with create_loader(dataset, 8, 4, num_workers=2, worker_type='threads', device='cpu', transform=pixels) as loader:
+        assert [targets.tolist() for _, targets in loader] == [list(range(4 * k, 4 * k + 4)) for k in range(16)]
+    dataset.end_copy()
+
+
+def fork_at_the_start(number):
+    "A `worker_init_fn`, as `worker_seeding`, whose child returns."
+    os.fork()
+    return 0
+
+
+@full
+def test_a_copy_that_is_forked_as_a_worker_starts_ends():
+    with create_loader(Coded(16), 8, 4, worker_seeding=fork_at_the_start, device='cpu', **PROCESSES) as loader:
+        assert [targets.tolist() for _, targets in loader] == [list(range(4 * k, 4 * k + 4)) for k in range(4)]
+
+
+def pixels(image): return torch.frombuffer(bytearray(image.tobytes()), dtype=torch.uint8).view(8, 8, 3).permute(2, 0, 1)
+
+
+def own_pipe() -> connection.Connection:
+    "Find the pipe on which a worker answers."
+    return [thing for thing in gc.get_objects() if isinstance(thing, connection.Connection) and not thing.closed
+            and stat.S_ISSOCK(os.fstat(thing.fileno()).st_mode)][-1]
+
+
+class Once(Coded):
+    "Does something once in a worker, at one index."
+    def __init__(self, num, at, mark): super().__init__(num); self.at, self.mark = at, mark
+
+    def __getitem__(self, index):
+        if index == self.at and not self.mark.exists():
+            self.mark.touch()
+            self.do()
+        return super().__getitem__(index)
+
+
+class DiesInTheMiddle(Once):
+    "Dies while it sends, and a process that C code forked (no hook of Python runs) keeps its pipe open."
+    def do(self):
+        helper = ctypes.PyDLL(None).fork()
+        if not helper:
+            time.sleep(60)
+            os._exit(0)
+        self.mark.write_text(str(helper))
+        os.write(own_pipe().fileno(), struct.pack('!i', 1000) + b'the beginning')   # a message of 1000 bytes
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class WritesItself(Once):
+    "Writes what is not an answer to the pipe of its worker."
+    def do(self): own_pipe().send_bytes(b'what is not an answer')
+
+
+@pytest.mark.parametrize('kind, message', [(DiesInTheMiddle, 'died .exit code -9'), (WritesItself, 'sent what is not its next answer')])
+def test_a_worker_whose_pipe_is_in_disorder_is_replaced(tmp_path, kind, message):
+    mark = tmp_path/'done'
+    loader = create_loader(kind(16, 5, mark), 8, 4, num_workers=1, worker_type='processes', device='cpu', timeout=20, transform=pixels)
+    try:
+        with pytest.warns(RuntimeWarning, match=f'{message}.*another process replaces it'):
+            assert [targets.tolist() for _, targets in loader] == [list(range(4 * k, 4 * k + 4)) for k in range(4)]
+        loader.close()
+    finally:
+        if pid := mark.read_text(): os.kill(int(pid), signal.SIGKILL)   # the helper is alive
+
+
+# ---- copies of the program
+
+def test_a_copy_of_the_program_has_batches_of_its_own():
+    "It changes its batch, and sees no batch that workers write into the same memory later; the program keeps its own."
+    loader = create_loader(Coded(64), 8, 4, num_workers=1, worker_type='processes', device='cpu', transform=pixels, use_prefetcher=False)
+    batches = iter(loader)
+    images, targets = next(batches)
+    before = images.clone()
     context = multiprocessing.get_context('fork')
     here, there = context.Pipe()
-    child = context.Process(target=make_loader_in_daemon, args=(there,), daemon=True)
+
+    def change():
+        images.add_(100)
+        there.send('changed')
+        there.recv()
+        there.send(bool((images == before + 100).all()))
+
+    child = context.Process(target=change)
     child.start()
-    assert here.poll(20) and 'a daemonic process cannot start worker processes' in here.recv()
+    assert here.recv() == 'changed' and torch.equal(images, before)
+    del images
+    for images, _ in batches: pass   # each slot is used again
+    here.send('go on')
+    assert here.recv()
     child.join()
+    loader.close()
+
+
+@full
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize('method', ['fork', 'spawn', 'forkserver'])
+def test_a_copy_of_the_program_does_not_keep_the_workers_of_a_killed_one(method):
+    run = program(f'''
+loader = create_loader(Coded(400), 8, 4, num_workers=2, worker_type='processes', device='cpu', multiprocessing_context={method!r})
+next(iter(loader))
+workers = [process.pid for process in multiprocessing.active_children()]
+helper = os.fork()
+if not helper:
+    time.sleep(60)
+    os._exit(0)
+print(*workers, helper, 'end', flush=True)
+time.sleep(60)
+''')
+    inside = []
+    try:
+        wait_until(lambda: 'end' in run.read('out') or run.read('code'), 'it does not start', 120)   # spawned workers import torch
+        inside = [psutil.Process(int(pid)) for pid in run.read('out').split()[:3]]
+        run.process.kill()
+        wait_until(lambda: not any(map(is_alive, inside[:2])), 'workers outlive their program', 10)
+        assert is_alive(inside[2])
+    finally:
+        for process in inside:
+            if is_alive(process): process.kill()
+        run.kill()
+
+
+START_METHODS = '''
+def loaders():
+    for settings in (dict(), dict(worker_type='threads'), dict(worker_type='processes'), dict(multiprocessing_context='spawn'),
+                     dict(multiprocessing_context='forkserver')):
+        yield create_loader(Coded(8), 8, 4, device='cpu', **{'num_workers': 1, **settings})
+    yield create_loader(Coded(8), 8, 4, device='cpu', num_workers=0, buffer=dict(batches=4, directory=os.path.join(tempfile.mkdtemp(), 'b')))
+    for settings in (dict(), dict(multiprocessing_context='spawn')):
+        yield create_loader(IterableImageDataset(reader=Stream(8)), 8, 4, device='cpu', num_workers=1, **settings)
+
+multiprocessing.set_start_method(None, force=True)
+for loader in loaders():
+    with loader: assert len(list(loader)) == 2
+    print(multiprocessing.get_start_method(allow_none=True))
+multiprocessing.set_start_method('spawn')
+with create_loader(Coded(8), 8, 4, device='cpu', num_workers=1, worker_type='processes') as loader: next(iter(loader))
+'''
+
+
+@full
+@pytest.mark.timeout(400)
+def test_pythons_start_method_can_be_set_after_a_loader_was_used():
+    run = program(START_METHODS)
+    try: assert run.end(360)[:2] == (0, 'None\n' * 8), run.read('err')
+    finally: run.kill()
+
+
+def is_deaf(number):
+    "A `worker_init_fn`, as `worker_seeding`: SIGTERM does nothing."
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    return 0
+
+
+class AllSlow(Coded):
+    def __getitem__(self, index): time.sleep(60)
+
+
+@full
+def test_deaf_workers_are_ended_together():
+    "They are asked, they get SIGTERM, and after two seconds SIGKILL, all at the same time."
+    loader = create_loader(AllSlow(64), 8, 1, num_workers=5, worker_type='processes', worker_seeding=is_deaf, device='cpu', timeout=2)
+    with pytest.raises(RuntimeError, match='still waiting'): list(loader)
+    start = time.monotonic()
+    loader.close()
+    assert time.monotonic() - start < 6 and not children()   # one after another: more than 10
+
+
+# ---- other processes
+
+DAEMONIC = {'processes': PROCESSES, 'buffer': dict(num_workers=0, buffer=dict(batches=4)), 'stream': dict(num_workers=1)}
+
+
+def make_loader_in_daemon(pipe, kind, folder):
+    settings = dict(DAEMONIC[kind])
+    if kind == 'buffer': settings['buffer'] = dict(batches=4, directory=folder/'buffer')
+    dataset = IterableImageDataset(reader=Stream(8)) if kind == 'stream' else Coded(8)
+    try: list(create_loader(dataset, 8, 4, device='cpu', **settings))
+    except Exception as error: pipe.send(f'{type(error).__name__}: {error}')
+
+
+@pytest.mark.parametrize('kind', few(DAEMONIC, 'processes'))
+def test_a_daemonic_process_is_told_what_to_do(tmp_path, kind):
+    context = multiprocessing.get_context('fork')
+    here, there = context.Pipe()
+    child = context.Process(target=make_loader_in_daemon, args=(there, kind, tmp_path), daemon=True, name='nightly')
+    child.start()
+    assert here.poll(20)
+    said = here.recv()
+    assert 'a daemonic process cannot start worker processes, and nightly is one' in said and 'num_workers=0' in said, said
+    assert said.startswith('RuntimeError') and 'daemon=False' in said
+    child.join()
+
+
+# ---- batches and errors that must be pickled
+
+class Raising(Coded):
+    "Raises an error at one index."
+    def __init__(self, num, at, make): super().__init__(num); self.at, self.make = at, make
+
+    def __getitem__(self, index):
+        if index == self.at: raise self.make()
+        return super().__getitem__(index)
+
+
+class BadFile(Exception):
+    def __init__(self, name): super().__init__(f'bad file {name}'); self.name = name
+
+
+def bad_file(): return BadFile('a.jpg')
+
+
+@pytest.mark.parametrize('settings', few([INLINE, dict(num_workers=2, worker_type='threads'), PROCESSES], INLINE, PROCESSES))
+def test_an_error_that_builds_its_message_comes_back_once(settings):
+    loader = create_loader(Raising(16, 5, bad_file), 8, 4, device='cpu', transform=pixels, **settings)
+    with pytest.raises(BadFile, match='^bad file a.jpg$') as raised: list(loader)
+    assert raised.value.name == 'a.jpg'
+    if hasattr(raised.value, 'add_note'): assert 'index 5 ' in raised.value.__notes__[0]
+
+
+ENDING = [INLINE, dict(num_workers=2, worker_type='threads'), PROCESSES, dict(threads_per_worker=2, **PROCESSES)]
+
+
+def stopping(samples): return next(iter([])) if 5 in [target for _, target in samples] else torch.zeros(1)
+
+
+@pytest.mark.parametrize('settings', few(ENDING, ENDING[0], ENDING[2]))
+@pytest.mark.parametrize('where', ['sample', 'collate_fn', 'transform'])
+def test_stop_iteration_of_user_code_does_not_end_the_loop(settings, where):
+    "In torch, without workers, it does, and the other batches are lost without a word."
+    dataset = Raising(16, 5, StopIteration) if where == 'sample' else Coded(16)
+    given = {'sample': dict(), 'collate_fn': dict(collate_fn=stopping), 'transform': dict(transform=stop_at_five)}[where]
+    loader = create_loader(dataset, 8, 4, device='cpu', use_prefetcher=False, **given, **settings)
+    expected = 'collate_fn raised StopIteration' if where == 'collate_fn' else 'StopIteration was raised while loading index 5 of the da'
+    taken = []
+    with pytest.raises(RuntimeError, match=expected):
+        for batch in loader: taken.append(batch)
+    assert len(taken) == 1
+
+
+def stop_at_five(image):
+    if image.getpixel((0, 0))[0] == 5: raise StopIteration
+    return pixels(image)
+
+
+@full
+@pytest.mark.parametrize('num_workers', [0, 1])
+def test_stop_iteration_of_a_collate_function_does_not_end_a_stream(num_workers):
+    loader = create_loader(IterableImageDataset(reader=Stream(16)), 8, 4, device='cpu', num_workers=num_workers, collate_fn=stopping,
+                           transform=pixels, use_prefetcher=False)
+    with pytest.raises(RuntimeError, match='collate_fn raised StopIteration'): list(loader)
+
+
+def with_file(samples): return {'image': torch.zeros(len(samples), 3, 8, 8), 'more': [1, open(os.devnull)]}
+
+
+class Odd:
+    "Can be pickled, but not restored."
+    def __reduce__(self): return int, ('no number',)
+
+
+def with_odd(samples): return torch.zeros(len(samples), 3, 8, 8), [Odd()]
+
+
+class WithOpenFile(Coded):
+    def __getitem__(self, index): return (*super().__getitem__(index), open(os.devnull))
+
+
+@pytest.mark.parametrize('dataset, collate, message', [
+    (Coded(8), with_file, r"batch\['more'\]\[1\] cannot be sent .*TextIOWrapper.*: collate_fn must return tensors"),
+    (WithOpenFile(8), None, r'batch\[2\]\[0\] cannot be sent .*TextIOWrapper.*: the dataset must return tensors')])
+def test_a_batch_that_cannot_be_pickled_is_named(dataset, collate, message):
+    settings = dict(device='cpu', collate_fn=collate, use_prefetcher=False, transform=pixels)
+    with create_loader(dataset, 8, 4, **settings, **PROCESSES) as loader, pytest.raises(TypeError, match=message): list(loader)
+    assert len(list(create_loader(dataset, 8, 4, **settings, **INLINE))) == 2   # nothing is wrong with it here
+
+
+def test_a_batch_that_cannot_be_restored_is_named():
+    settings = dict(device='cpu', collate_fn=with_odd, use_prefetcher=False, transform=pixels)
+    with create_loader(Coded(8), 8, 4, **settings, **PROCESSES) as loader, \
+            pytest.raises(RuntimeError, match='could not be restored .ValueError: .*no number'): list(loader)
+
+
+class Holder(Coded):
+    "A dataset that holds what cannot be pickled."
+    def __init__(self, num): super().__init__(num); self.file = open(os.devnull)
+
+
+class HoldingStream(Stream):
+    def __init__(self, num): super().__init__(num); self.file = open(os.devnull)
+
+
+HOLDING = {'processes': lambda **settings: create_loader(Holder(8), 8, 4, **PROCESSES, **settings),
+           'buffer': lambda **settings: create_loader(Holder(8), 8, 4, num_workers=0, buffer=dict(batches=4), **settings),
+           'stream': lambda **settings: create_loader(IterableImageDataset(reader=HoldingStream(8)), 8, 4, num_workers=1, **settings)}
+
+
+@pytest.mark.parametrize('kind', HOLDING)
+@pytest.mark.parametrize('method', ['spawn', 'forkserver'])
+def test_the_attribute_that_cannot_be_pickled_is_named(kind, method):
+    with pytest.raises(TypeError, match=r'(dataset|reader)\.file: an open file .*: create it in each worker'):
+        list(HOLDING[kind](device='cpu', multiprocessing_context=method))

@@ -1,6 +1,9 @@
-"Shared memory that is page-locked, with a stand-in for CUDA's runtime."
+"Shared memory that is page-locked, with a stand-in for CUDA's runtime; errors that come back from a worker."
 import gc
+import json
 import multiprocessing
+import os
+import urllib.error
 
 import pytest
 import torch
@@ -11,7 +14,7 @@ from timmdata.loader import create_loader
 from timmdata.samplers.epoch import SampleKey
 from timmdata.workers.processes import ProcessPool
 from timmdata.workers.settings import WorkerSettings
-from timmdata.workers.shared_memory import SharedMemory, SlotPool
+from timmdata.workers.shared_memory import SharedMemory, SlotPool, WorkerTraceback, portable_error, raise_portable
 
 pytestmark = pytest.mark.timeout(60)
 no_child_is_left = pytest.fixture(autouse=True)(nothing_is_left)
@@ -81,3 +84,83 @@ def test_pinned_slots_hold_the_same_batches(cudart, monkeypatch, has_memfd):
     del pool
     gc.collect()
     assert not cudart.locked or not has_memfd
+
+
+# ---- errors
+
+class Builds(Exception):
+    def __init__(self, name): super().__init__(f'bad file {name}'); self.name = name
+
+
+class Two(Exception):
+    def __init__(self, path, line): super().__init__(f'{path}:{line}'); self.path = path
+
+
+class ByKeyword(ValueError):
+    def __init__(self, *, code): self.code = code
+    def __str__(self): return f'code {self.code}'
+
+
+class Missing(OSError):
+    def __init__(self, path): super().__init__(2, 'not there', path)
+
+
+class Text(UnicodeDecodeError):
+    def __init__(self, data): super().__init__('utf8', data, 0, 1, 'why')
+
+
+class NewToo(Exception):
+    def __new__(cls, a, b): return super().__new__(cls, a)
+    def __init__(self, a, b): super().__init__(f'{a}{b}')
+
+
+class Reduced(Exception):
+    def __init__(self, a): super().__init__(f'r {a}')
+    def __reduce__(self): return Reduced, (self.args[0][2:],)
+
+
+class Unpicklable(Exception):
+    def __reduce__(self): raise TypeError('no')
+
+
+def with_a_file():
+    error = Builds('b.jpg')
+    error.file = open(os.devnull)
+    return error
+
+
+ERRORS = [lambda: Builds('a.jpg'), lambda: Two('p', 3), lambda: ByKeyword(code=3), lambda: Missing('q'), lambda: Text(b'x'),
+          lambda: NewToo('a', 'b'), lambda: Reduced('z'), lambda: Unpicklable('u'), with_a_file, lambda: json.JSONDecodeError('m', 'd', 1),
+          lambda: FileNotFoundError(2, 'no', 'f'), lambda: OSError('x'), lambda: KeyError('k'), lambda: UnicodeDecodeError('utf8', b'a', 0, 1, 'r'),
+          lambda: urllib.error.HTTPError('http://x', 404, 'gone', {}, None), lambda: ImportError('i', name='n')]
+
+
+@pytest.mark.parametrize('make', ERRORS)
+def test_an_error_comes_back_as_it_was(make):
+    "Class, text, attributes and notes of the error itself, and its whole traceback, with its cause, as text."
+    original = make()
+    if hasattr(original, 'add_note'): original.add_note('while loading index 3')
+    text, state, kept = str(original), dict(vars(original)), {name: getattr(original, name, None) for name in ('errno', 'filename', 'reason')}
+    try: raise original from ZeroDivisionError('the cause')
+    except Exception as error: sent = portable_error(error)
+    with pytest.raises(type(original)) as raised: raise_portable(sent)
+    again = raised.value
+    assert type(again) is type(original) and str(again) == text
+    assert {name: getattr(again, name, None) for name in kept} == kept
+    assert {name: value for name, value in vars(again).items() if isinstance(value, (str, int, list))} == {
+        name: value for name, value in state.items() if isinstance(value, (str, int, list))}
+    assert isinstance(again.__cause__, WorkerTraceback) and 'ZeroDivisionError: the cause' in str(again.__cause__)
+
+
+class Mute(Exception):
+    def __str__(self): raise ValueError('no text')
+
+
+def test_errors_that_cannot_be_sent_are_told_in_words_and_keep_their_notes():
+    class Local(Exception): pass
+    for original, message in ((Local('of a function'), '^Local: of a function'), (ValueError(open(os.devnull)), '^ValueError: <_io'), (Mute(), None)):
+        if hasattr(original, 'add_note'): original.add_note('while loading index 3')
+        sent = portable_error(original)
+        with pytest.raises(RuntimeError if message else Mute) as raised: raise_portable(sent)
+        if message: assert raised.match(message)
+        if hasattr(original, 'add_note'): assert raised.value.__notes__ == ['while loading index 3']

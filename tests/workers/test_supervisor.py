@@ -7,7 +7,7 @@ from loader_parts import Coded, wait_until
 from pool_contract import build, keys
 
 from timmdata.workers.settings import WorkerSettings
-from timmdata.workers.supervisor import SupervisedWorker, Supervisor
+from timmdata.workers.supervisor import SupervisedWorker, Supervisor, end_workers
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -155,3 +155,26 @@ def test_errors_in_the_listener_end_the_pool_and_every_task(supervisor):
         for _ in range(2): supervisor.tell(fail)
     with pytest.raises(RuntimeError, match='a worker could not be replaced: MemoryError: no memory') as raised: task.take(timeout=5)
     assert 'in fail' in str(raised.value.__cause__) and supervisor.ended.wait(5)
+
+
+class Deaf(Scripted):
+    "Notes what it is told; it ends when it is told in a certain way."
+    def __init__(self, log, number, ends_at):
+        self.log, self.number, self.ends_at, self.has_ended = log, number, ends_at, False
+
+    def told(self, how):
+        self.log.append((how, self.number))
+        self.has_ended |= how == self.ends_at
+
+    def ask_to_end(self): self.told('ask')
+    def terminate(self): self.told('terminate')
+    def kill(self): self.told('kill')
+    def wait(self, deadline): return self.has_ended
+    def close(self): self.log.append(('close', self.number))
+
+
+def test_all_workers_are_told_to_end_before_one_of_them_is_told_more_firmly():
+    log = []
+    end_workers([Deaf(log, 0, 'kill'), Deaf(log, 1, 'ask'), Deaf(log, 2, 'kill'), Deaf(log, 3, 'terminate')])
+    assert log == [*(('ask', k) for k in range(4)), ('terminate', 0), ('terminate', 2), ('terminate', 3), ('kill', 0), ('kill', 2),
+                   *(('close', k) for k in range(4))]

@@ -338,7 +338,10 @@ class _Remade:
         cls = type(error)
         base = next(base for base in cls.__mro__ if base.__module__ == 'builtins')
         _, args, *state = base.__reduce__(error)
-        attributes = {name: value for name, value in (state or [{}])[0].items()
+        known = dict(state[0] if state else {})
+        if isinstance(error, OSError) and error.filename is not None:
+            known['filename'] = error.filename   # urllib's errors set it later
+        attributes = {name: value for name, value in known.items()
                       if find_unpicklable(value, dump=pickle.dumps) is None}
         self.call = _remake, (cls, base, args, attributes)
 
