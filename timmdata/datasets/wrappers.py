@@ -85,6 +85,8 @@ def gives_bytes(
 _ADDRESS = re.compile(r' at 0x[0-9a-fA-F]+')
 # Do not say what is inside
 _BARE = object.__repr__, torch.nn.Module.__repr__, partial.__repr__, MethodType.__repr__
+# What `repr` rounds and abbreviates
+_ROUNDED = re.compile(r'\b(tensor|array)\(')
 # Attributes that change while a run goes on, or from rank to rank
 _PASSING = ('epoch', 'start', 'rank', 'generator')
 
@@ -117,7 +119,7 @@ def _attributes(value: Any) -> dict[str, Any]:
 
 
 def _tensors_text(value: Any, depth: int) -> str:
-    "Write down the tensors and arrays inside an object, because its `repr` rounds their numbers."
+    "Write down the tensors and arrays inside an object whose `repr` shows them rounded."
     if isinstance(value, (torch.Tensor, np.ndarray)):
         return f' {describe(value)}'
     if isinstance(value, (list, tuple)):
@@ -132,8 +134,8 @@ def _object_text(value: Any, depth: int) -> str:
     text = _ADDRESS.sub('', repr(value))
     if not depth or isinstance(value, Dataset):
         return text
-    if type(value).__repr__ not in _BARE:
-        return text + _tensors_text(value, 2 * depth)   # a list of parts is one level, too
+    if type(value).__repr__ not in _BARE:   # a list of parts is one level, too
+        return text + _tensors_text(value, 2 * depth) if _ROUNDED.search(text) else text
     if isinstance(value, partial):
         parts = dict(function=value.func, arguments=value.args, keywords=sorted(value.keywords.items()))
     elif isinstance(value, MethodType):
