@@ -51,6 +51,7 @@ def test_page(*args, **options):
 
 
 if __name__ == '__main__':
-    import pages   # each page is a `__main__` of its own, in which worker processes would look for `test_page`
+    # each page is a `__main__` of its own, in which worker processes would look for `test_page`
+    import pages
     nbdev.test.test_nb = pages.test_page
     nbdev.test.nbdev_test()

@@ -79,7 +79,7 @@ def assert_rounding(counts, one: float = 0.01, two: float = 1e-4):
 
 
 @pytest.mark.parametrize('source', ['samples', pytest.param('imagenet-200', marks=pytest.mark.full)])
-@pytest.mark.parametrize('kind', ['evaluation', 'training'])
+@quick(1, 'kind', ['training', 'evaluation'])
 @quick(1, 'interpolation', TWO)
 def test_default_pixels_are_pillows_but_for_rounding(samples, interpolation, kind, source):
     counts, paths = Counter(), photographs(samples, source)
@@ -231,7 +231,7 @@ def test_a_part_of_a_resized_image(interpolation):
     assert num_left_out == 0 if interpolation == 'lanczos' else num_left_out > 2000
 
 
-@pytest.mark.parametrize('decoder', DECODERS)
+@quick(1, 'decoder', DECODERS)
 @quick(1, 'interpolation', ['bilinear', 'bicubic'])
 def test_dct_scaling_is_near_to_the_full_decode(samples, interpolation, decoder):
     """At least 37 dB beside the same crop decoded in full. The crop itself is rounded to pixels of the smaller picture: it

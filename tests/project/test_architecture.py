@@ -107,6 +107,7 @@ def test_import_is_light():
     assert 'fastcore' in used or 'fastcore' not in loaded
 
 
+@pytest.mark.full
 def test_the_front_door_opens_with_the_first_name():
     "`import timmdata` takes no time; then all names, modules, stars and pickles are as if it had imported everything."
     loaded_by('\n'.join([
