@@ -178,6 +178,7 @@ def running(tail: str, num: int = 100, slow: str = '{}', first: str = ''):
     return program_, program_.process.children()
 
 
+@pytest.mark.full
 def test_workers_end_when_the_parent_is_killed():
     started, workers = running('import time; time.sleep(60)')
     assert len(workers) == 2

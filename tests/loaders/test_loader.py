@@ -139,7 +139,9 @@ def test_persistent_workers_are_the_same_and_others_are_not():
     assert os.getpid() not in set.union(*processes)
 
 
-@KINDS
+@pytest.mark.parametrize('settings', [
+    pytest.param(dict(num_workers=0), marks=pytest.mark.full), THREADS, pytest.param(PROCESSES, marks=pytest.mark.full)],
+    ids=['inline', 'threads', 'processes'])
 def test_threads_files_and_memory_are_stable_over_epochs(settings):
     process = psutil.Process()
     loader = create_loader(Coded(600), 64, 50, True, re_prob=0.5, **settings, **CPU)
@@ -167,6 +169,7 @@ def ranks(tmp_path_factory):
     return [json.loads((folder/f'rank{rank}.json').read_text()) for rank in (0, 1)]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize('case', [0, 1])
 def test_two_ranks_have_disjoint_shares(ranks, case):
     (num, is_training), ranks = SHARES[case], [rank[case] for rank in ranks]
