@@ -101,7 +101,7 @@ def test_floats_are_not_normalized_twice(dataset, use_prefetcher):
     "With mean=None, they are left as they are; else they are refused, since nobody knows whether they were normalized."
     settings = dict(transform=normalized, use_prefetcher=use_prefetcher)
     with pytest.raises(TypeError, match='must be uint8.*pass mean=None, std=None'): batches(dataset(), **settings)
-    for images, targets in batches(dataset(), **{**settings, 'mean': None, 'std': None})[1]:
+    for images, _ in batches(dataset(), **{**settings, 'mean': None, 'std': None})[1]:
         assert images.dtype == torch.float32 and images.shape[1:] == (3, 24, 24) and images.min() < 0
 
 

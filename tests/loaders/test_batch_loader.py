@@ -113,7 +113,7 @@ def epoch_by_key(dataset, world: int, **settings) -> dict:
     "One epoch of all ranks: target and index decide which image is which."
     found = {}
     for rank in range(world):
-        with mock.patch.multiple(distributed, get_world_size=lambda: world, get_rank=lambda: rank):
+        with mock.patch.multiple(distributed, get_world_size=lambda: world, get_rank=lambda rank=rank: rank):
             loader = training(dataset, distributed=True, **settings)
         order = loader.sampler
         for k, (images, _) in enumerate(loader):
