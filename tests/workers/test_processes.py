@@ -585,8 +585,8 @@ def bad_file(): return BadFile('a.jpg')
 @pytest.mark.parametrize('settings', few([INLINE, dict(num_workers=2, worker_type='threads'), PROCESSES], INLINE, PROCESSES))
 def test_an_error_that_builds_its_message_comes_back_once(settings):
     loader = create_loader(Raising(16, 5, bad_file), 8, 4, device='cpu', transform=pixels, **settings)
-    with pytest.raises(BadFile, match='^bad file a.jpg$') as raised: list(loader)
-    assert raised.value.name == 'a.jpg'
+    with pytest.raises(BadFile) as raised: list(loader)
+    assert (str(raised.value), raised.value.name) == ('bad file a.jpg', 'a.jpg')
     if hasattr(raised.value, 'add_note'): assert 'index 5 ' in raised.value.__notes__[0]
 
 
