@@ -57,9 +57,11 @@ class Looking(DeviceTransform):
 
 def test_a_thread_that_first_uses_torch_during_our_work_keeps_all_cores():
     transform = Looking(BatchTransformSettings(None, None))
-    [batch] = PrefetchLoader([(torch.zeros(2, 3, 4, 4), torch.zeros(2))], device='cpu', batch_transform=transform)
+    loader = PrefetchLoader([(torch.zeros(2, 3, 4, 4), torch.zeros(2))], device='cpu', batch_transform=transform)
+    [batch] = loader
     assert len(batch) == 2 and transform.found == (1, 2) and torch.get_num_threads() == 2
-    assert not our_threads()   # it ends with the pass
+    loader.close()
+    assert not our_threads()
 
 
 def test_work_on_a_device_is_not_limited():

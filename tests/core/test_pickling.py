@@ -85,14 +85,16 @@ CASES = {   # what an attribute of the dataset holds → the name and the kind o
     'lambda': (lambda: lambda: None, 'dataset.thing: a lambda ', 'define it at the top level of a module'),
     'function': (local_function, 'dataset.thing: a function that is defined inside a function', 'top level'),
     'class': (local, 'dataset.thing: a class that is defined inside a function', 'top level'),
-    'slots': (lambda: Slotted(sys), r'dataset\.thing\.bad: a module', ''), 'tuple': (lambda: Pair(1, sys), r'dataset\.thing\.second: a', ''),
+    'slots': (lambda: Slotted(sys), r'dataset\.thing\.bad: a module', ''),
+    'tuple': (lambda: Pair(1, sys), r'dataset\.thing\.second: a', ''),
     'left out': (WithoutItsFile, r'dataset\.thing\.function: a lambda', ''), 'in itself': (circle, r'dataset\.thing\.thing\[1\]: a m', ''),
     'dict': (lambda: {'a': [1, {'b': sys}]}, r"dataset\.thing\['a'\]\[1\]\['b'\]: a module", ''),
     'ordered': (lambda: collections.OrderedDict(a=sys), r"dataset\.thing\['a'\]: a module", ''),
     'partial': (lambda: partial(max, key=lambda n: n), r"dataset\.thing\.keywords\['key'\]: a lambda", ''),
     'method': (lambda: Holder(sys).__init__, r'dataset\.thing\.__self__\.thing: a module', ''),
     'compose': (lambda: v2.Compose([v2.ToImage(), v2.Lambda(lambda image: image)]), r'dataset\.thing\.transforms\[1\]\.lambd: a la', ''),
-    'network': (Net, r'dataset\.thing\.function: a lambda', ''), 'deep': (nested, 'dataset.thing: an object that is nested too deeply', 'flat'),
+    'network': (Net, r'dataset\.thing\.function: a lambda', ''),
+    'deep': (nested, 'dataset.thing: an object that is nested too deeply', 'flat'),
     'linked': (linked, r'dataset\.thing: an object that is nested too deeply', 'flat')}
 
 

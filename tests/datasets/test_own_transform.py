@@ -16,7 +16,8 @@ from timmdata import ImageDataset, IterableImageDataset, create_loader
 pytestmark = pytest.mark.timeout(120)
 no_child_is_left = pytest.fixture(autouse=True)(nothing_is_left)
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.3, 0.4)
-WORKERS = [dict(num_workers=0), dict(num_workers=1), dict(num_workers=2, worker_type='threads'), dict(num_workers=2, worker_type='processes')]
+WORKERS = [dict(num_workers=0), dict(num_workers=1), dict(num_workers=2, worker_type='threads'),
+           dict(num_workers=2, worker_type='processes')]
 SETTINGS = dict(is_training=False, mean=MEAN, std=STD, device=torch.device('cpu'))
 
 
@@ -124,7 +125,8 @@ def test_streams(num_workers):
 
 
 @pytest.mark.parametrize('settings, name', [
-    (dict(cache='device', train_crop_mode='rc'), 'cache'), (dict(num_aug_splits=2), 'num_aug_splits'), (dict(input_size_choices=[16, 32]), 'input_size_choices')])
+    (dict(cache='device', train_crop_mode='rc'), 'cache'), (dict(num_aug_splits=2), 'num_aug_splits'),
+    (dict(input_size_choices=[16, 32]), 'input_size_choices')])
 def test_loaders_that_cannot_use_it_say_so(samples, settings, name):
     dataset = ImageDataset(samples, split='val')
     with create_loader(dataset, 32, 4, True, seed=0, device='cpu', num_workers=0, **settings) as loader:
@@ -136,7 +138,8 @@ def test_loaders_that_cannot_use_it_say_so(samples, settings, name):
 def test_a_transform_that_was_there_before_is_said(samples):
     "timm drops it. Here it comes first, and the pipeline follows."
     dataset = ImageDataset(samples, split='val', transform=lambda image: image.point(lambda value: 0))
-    with pytest.warns(UserWarning, match='the ImageDataset has a transform, which is applied to each image before .*timm drops it') as found:
+    message = 'the ImageDataset has a transform, which is applied to each image before .*timm drops it'
+    with pytest.warns(UserWarning, match=message) as found:
         loader = create_loader(dataset, 32, 4, device='cpu', mean=0., std=1 / 255, num_workers=0)
     assert len(found) == 1 and found[0].filename == __file__ and next(iter(loader))[0].max() == 0
     theirs = timm.data.ImageDataset(str(samples/'val'), transform=dataset.transform)

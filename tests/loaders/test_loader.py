@@ -337,7 +337,7 @@ def test_evaluation_does_not_substitute_in_a_subset_either(samples):
 TRAINING, V, T = dict(is_training=True), ValueError, TypeError
 WRONG = [
     *[(V, 'batch_size', dict(batch_size=size)) for size in (0, 2.5, '8', None)], (V, 'num_workers', dict(num_workers=-1)),
-    *[(V, 'input_size', dict(input_size=size)) for size in (0, 2.5, '224', (), (8,), (1, 3, 8, 8), (8, None), True, None)],
+    *[(V, 'input_size', dict(input_size=size)) for size in (0, 2.5, '224', (), (8,), (2, 3, 8, 8), (8, None), True, None)],
     (V, 'mean has length 3, .*4 channels', dict(input_size=(4, 8, 8))), (V, 'std', dict(std=(1., -1., 1.))),
     (V, 'std', dict(std=0., use_prefetcher=False)), (V, 'crop_pct', dict(crop_pct=0.)), (V, 'interpolation', dict(interpolation='cubic')),
     (V, 'border', dict(crop_border_pixels=-1)), (V, 'scale', dict(**TRAINING, scale=(1., 0.5))),
@@ -370,7 +370,8 @@ def test_wrong_argument_is_an_error_before_the_first_batch(error, message, wrong
 
 @pytest.mark.parametrize('image, message', [
     (torch.rand(3, 8, 8), 'float32'), (np.zeros((8, 8, 3), np.uint16), 'uint16'),
-    ('a.jpg', "the path 'a.jpg' as an image: .* read the files with ImageDataset"), (None, 'NoneType')])
+    ('a.jpg', "the path 'a.jpg' as an image: .* read the files with ImageDataset"),
+    (None, 'None instead of an image: leave such samples out')])
 def test_wrong_images_are_errors(image, message):
     with pytest.raises(TypeError, match=message): list(create_loader([(image, 0)], 8, 1, num_workers=0, **CPU))
 

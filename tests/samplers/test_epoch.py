@@ -163,7 +163,8 @@ def test_indexes_of_any_integer_type_are_torchs(sampler):
 
 @pytest.mark.parametrize('sampler', [
     [0., 1.7], [3.], np.array([1., 2.]), torch.tensor([1., 2.]), ['1'], [None], [[0, 1], [2, 3]], BatchSampler(range(4), 2, False),
-    [True, False], np.array([True, False]), torch.tensor([True, False]), [(1, 2)], [0, 1, 2.5]], ids=lambda sampler: repr(sampler).partition(" object at")[0])
+    [True, False], np.array([True, False]), torch.tensor([True, False]), [(1, 2)], [0, 1, 2.5]],
+    ids=lambda sampler: repr(sampler).partition(" object at")[0])
 def test_what_is_no_index_is_an_error(sampler):
     "torch passes it to the dataset; here it was cut to an integer."
     with pytest.raises(TypeError, match='as an index: must be an integer, the index of one sample; for a mask.*BatchSampler'):

@@ -457,7 +457,7 @@ def test_a_copy_of_the_program_has_batches_of_its_own():
     child.start()
     assert here.recv() == 'changed' and torch.equal(images, before)
     del images
-    for images, _ in batches: pass   # each slot is used again
+    for images, _ in batches: pass   # noqa: B007 - each slot is used again
     here.send('go on')
     assert here.recv()
     child.join()
@@ -497,7 +497,8 @@ def loaders():
     for settings in (dict(), dict(worker_type='threads'), dict(worker_type='processes'), dict(multiprocessing_context='spawn'),
                      dict(multiprocessing_context='forkserver')):
         yield create_loader(Coded(8), 8, 4, device='cpu', **{'num_workers': 1, **settings})
-    yield create_loader(Coded(8), 8, 4, device='cpu', num_workers=0, buffer=dict(batches=4, directory=os.path.join(tempfile.mkdtemp(), 'b')))
+    yield create_loader(Coded(8), 8, 4, device='cpu', num_workers=0,
+                        buffer=dict(batches=4, directory=os.path.join(tempfile.mkdtemp(), 'b')))
     for settings in (dict(), dict(multiprocessing_context='spawn')):
         yield create_loader(IterableImageDataset(reader=Stream(8)), 8, 4, device='cpu', num_workers=1, **settings)
 
@@ -642,13 +643,13 @@ class WithOpenFile(Coded):
     (Coded(8), with_file, r"batch\['more'\]\[1\] cannot be sent .*TextIOWrapper.*: collate_fn must return tensors"),
     (WithOpenFile(8), None, r'batch\[2\]\[0\] cannot be sent .*TextIOWrapper.*: the dataset must return tensors')])
 def test_a_batch_that_cannot_be_pickled_is_named(dataset, collate, message):
-    settings = dict(device='cpu', collate_fn=collate, use_prefetcher=False, transform=pixels)
+    settings = dict(device='cpu', collate_fn=collate, use_prefetcher=False, transform=pixels, mean=None, std=None)
     with create_loader(dataset, 8, 4, **settings, **PROCESSES) as loader, pytest.raises(TypeError, match=message): list(loader)
     assert len(list(create_loader(dataset, 8, 4, **settings, **INLINE))) == 2   # nothing is wrong with it here
 
 
 def test_a_batch_that_cannot_be_restored_is_named():
-    settings = dict(device='cpu', collate_fn=with_odd, use_prefetcher=False, transform=pixels)
+    settings = dict(device='cpu', collate_fn=with_odd, use_prefetcher=False, transform=pixels, mean=None, std=None)
     with create_loader(Coded(8), 8, 4, **settings, **PROCESSES) as loader, \
             pytest.raises(RuntimeError, match='could not be restored .ValueError: .*no number'): list(loader)
 

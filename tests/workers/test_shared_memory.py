@@ -131,7 +131,8 @@ def with_a_file():
 
 ERRORS = [lambda: Builds('a.jpg'), lambda: Two('p', 3), lambda: ByKeyword(code=3), lambda: Missing('q'), lambda: Text(b'x'),
           lambda: NewToo('a', 'b'), lambda: Reduced('z'), lambda: Unpicklable('u'), with_a_file, lambda: json.JSONDecodeError('m', 'd', 1),
-          lambda: FileNotFoundError(2, 'no', 'f'), lambda: OSError('x'), lambda: KeyError('k'), lambda: UnicodeDecodeError('utf8', b'a', 0, 1, 'r'),
+          lambda: FileNotFoundError(2, 'no', 'f'), lambda: OSError('x'), lambda: KeyError('k'),
+          lambda: UnicodeDecodeError('utf8', b'a', 0, 1, 'r'),
           lambda: urllib.error.HTTPError('http://x', 404, 'gone', {}, None), lambda: ImportError('i', name='n')]
 
 
@@ -140,7 +141,8 @@ def test_an_error_comes_back_as_it_was(make):
     "Class, text, attributes and notes of the error itself, and its whole traceback, with its cause, as text."
     original = make()
     if hasattr(original, 'add_note'): original.add_note('while loading index 3')
-    text, state, kept = str(original), dict(vars(original)), {name: getattr(original, name, None) for name in ('errno', 'filename', 'reason')}
+    text, state = str(original), dict(vars(original))
+    kept = {name: getattr(original, name, None) for name in ('errno', 'filename', 'reason')}
     try: raise original from ZeroDivisionError('the cause')
     except Exception as error: sent = portable_error(error)
     with pytest.raises(type(original)) as raised: raise_portable(sent)
@@ -158,7 +160,8 @@ class Mute(Exception):
 
 def test_errors_that_cannot_be_sent_are_told_in_words_and_keep_their_notes():
     class Local(Exception): pass
-    for original, message in ((Local('of a function'), '^Local: of a function'), (ValueError(open(os.devnull)), '^ValueError: <_io'), (Mute(), None)):
+    for original, message in ((Local('of a function'), '^Local: of a function'), (ValueError(open(os.devnull)), '^ValueError: <_io'),
+                              (Mute(), None)):
         if hasattr(original, 'add_note'): original.add_note('while loading index 3')
         sent = portable_error(original)
         with pytest.raises(RuntimeError if message else Mute) as raised: raise_portable(sent)

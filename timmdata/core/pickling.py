@@ -119,11 +119,9 @@ def find_unpicklable(
         return None
     found, is_users, seen = Unpicklable(name, value, error), not _is_ours(value), {id(value)}
     while not (isinstance(found.error, RecursionError) and is_users and '.' in found.name):
-        for part_name, part in _parts(found.value):
-            error = None if id(part) in seen else _refusal(part, dump)
-            if error is not None:
-                break
-        else:
+        parts = ((*pair, _refusal(pair[1], dump)) for pair in _parts(found.value) if id(pair[1]) not in seen)
+        part_name, part, error = next((one for one in parts if one[2] is not None), ('', None, None))
+        if error is None:
             break
         seen.add(id(part))
         is_new = part_name.startswith('.') and not is_users

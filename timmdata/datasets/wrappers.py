@@ -11,7 +11,7 @@ import copy
 import hashlib
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import chain
@@ -295,6 +295,7 @@ class TransformedIterableDataset(IterableDataset):
         self.transform = transform
         self.seed = seed
         self.epoch = 0   # of the next pass
+        self.iterate: Callable[[Iterable], Iterator] = iter   # begins a pass over the dataset; a worker may watch it
         self.state = UserState(dataset=dataset, transform=transform)
         self._assigned = AssignedTransform(dataset) if is_replaceable else None
 
@@ -315,7 +316,7 @@ class TransformedIterableDataset(IterableDataset):
         dataset, transform = self._parts()
         state = UserState(transform=transform)   # what a stream draws before is its own
         number, step = (0, 1) if worker is None else (worker.id, worker.num_workers)
-        for sample in dataset:
+        for sample in self.iterate(dataset):
             with state.numbers(sample_seed(self.seed, epoch, number)):
                 sample = apply_transform(transform, sample)
             number += step

@@ -147,29 +147,20 @@ def _digest(sample: Any) -> int:
     return 1 + int.from_bytes(hashlib.blake2b(describe(parts).encode(), digest_size=7).digest())
 
 
-class _NotedStream(IterableDataset):
-    "In a worker process: iterate over a stream, and note how it begins if it does not ask which worker this is."
-
-    def __init__(self, dataset: Iterable, beginning: torch.Tensor):
-        self.dataset = dataset
-        self.beginning = beginning
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.dataset, name)
-
-    def __iter__(self) -> Iterator[Any]:
-        info = torch_worker._worker_info
-        noted = torch_worker._worker_info = _NotedInfo(info)
-        try:
-            samples = iter(self.dataset)
-            first = [*islice(samples, 1)]
-        finally:
-            torch_worker._worker_info = info
-        yield from first
-        if first and not noted.is_read:
-            with suppress(KeyError, TypeError):   # a sample of some other form
-                self.beginning.fill_(_digest(first[0]))
-        yield from samples
+def _note_beginning(beginning: torch.Tensor, dataset: Iterable) -> Iterator[Any]:
+    "Iterate over a stream in a worker process, and note how it begins if it does not ask which worker this is."
+    info = torch_worker._worker_info
+    noted = torch_worker._worker_info = _NotedInfo(info)
+    try:
+        samples = iter(dataset)
+        first = [*islice(samples, 1)]
+    finally:
+        torch_worker._worker_info = info
+    yield from first
+    if first and not noted.is_read:
+        with suppress(KeyError, TypeError):   # a sample of some other form
+            beginning.fill_(_digest(first[0]))
+    yield from samples
 
 
 class _WorkerStart:
@@ -177,14 +168,14 @@ class _WorkerStart:
 
     def __init__(self, init: Callable[[int], None] | None, num_workers: int):
         self.init = init
-        self.beginnings = torch.zeros(num_workers, dtype=torch.int64)   # digest of each worker's first sample; 0: none
+        self.beginnings = torch.zeros(num_workers, dtype=torch.int64, device='cpu')   # digest of each worker's first sample; 0: none
 
     def __call__(self, number: int):
         use_one_core_per_process()
         if self.init is not None:
             self.init(number)
         own = torch_worker._worker_info.dataset   # this worker's copy
-        own.dataset = _NotedStream(own.dataset, self.beginnings[number])
+        own.iterate = partial(_note_beginning, self.beginnings[number])
 
 # %% ../../nbs/loaders/20_stream_loader.ipynb #5c8a7a40
 class StreamLoader(ForwardOnly):
@@ -359,12 +350,7 @@ class StreamLoader(ForwardOnly):
 
     def host_batches(self) -> Iterator[HostBatch]:
         "Make one pass; the key of an image is its number in the epoch."
-        try:
-            yield from map(
-                self._finish, number_batches(self._collated(), self.dataset.epoch, self.seed))
-        finally:
-            if self.batch_transform is not None:
-                self.batch_transform.close()
+        yield from map(self._finish, number_batches(self._collated(), self.dataset.epoch, self.seed))
 
     def _finish(self, host: HostBatch) -> HostBatch:
         "Apply the batch transform, and page-lock the result if requested."
@@ -397,6 +383,8 @@ class StreamLoader(ForwardOnly):
         if self.num_workers:
             for begun in [*self._passes]:
                 begun.close()
+        if self.batch_transform is not None:
+            self.batch_transform.close()
         self._renew()
 
 # %% ../../nbs/loaders/20_stream_loader.ipynb #a247d5cb
