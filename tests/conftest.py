@@ -103,10 +103,13 @@ def stand_in(tmp_path):
 
 @pytest.fixture(autouse=True, scope='module')
 def collect_only_what_a_file_makes():
-    "Python's collector need not visit torch and all else that was there before, each time that a test calls it."
-    gc.collect()
+    "Python's collector does not visit torch and all else that was there before; visiting it takes half a second."
+    gc.collect()   # what earlier files have left
     gc.freeze()
-    yield
+
+
+def pytest_unconfigure():
+    "The collection at the interpreter's end visits everything."
     gc.unfreeze()
 
 

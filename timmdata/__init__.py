@@ -27,7 +27,7 @@ from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from .timm_names import find as _find
+from .timm_names import find as _find, public_names as _public_names
 
 __version__ = "0.1.0"
 
@@ -37,18 +37,26 @@ _MEANT = {'ImageFolder': 'ImageDataset', 'DataLoader': 'create_loader', 'CutMix'
 if TYPE_CHECKING: from ._offered import *   # noqa: F403
 
 
+def _public() -> dict:
+    "Import all public names, which `timmdata --help` does not use, so it does not import torch."
+    return {name: value for name, value in vars(import_module('._offered', __name__)).items() if not name.startswith('_')}
+
+
 def __getattr__(name: str):
-    "Import all public names when the first one is used; `timmdata --help` uses none, so it does not import torch."
-    if name.startswith('__') and name != '__all__': raise AttributeError(name)   # Python looks up many
-    offered = {name: value for name, value in vars(import_module('._offered', __name__)).items()
-               if not name.startswith('_')}
-    globals().update(offered, __all__=[*offered])
+    "Import all public names when the first one is used; other names are timm's."
+    if name == '__all__': return list(dict.fromkeys([*_public(), *_own_of_timm()]))
+    if name.startswith('__'): raise AttributeError(name)   # Python looks up many
+    offered = _public()
+    globals().update(offered)
     if name in globals(): return globals()[name]   # a module, too: everything has been imported
-    try: return _find('', name)
-    except AttributeError as error:
-        near = [_MEANT[name]] if name in _MEANT else get_close_matches(name, offered, 1)
-        if not near: raise
-        raise AttributeError(f'{error}: did you mean {near[0]}?') from None
+    near = [_MEANT[name]] if name in _MEANT else get_close_matches(name, offered, 1)
+    return _find('', name, f': did you mean {near[0]}?' if near else '')
 
 
-def __dir__() -> list[str]: return sorted({*globals(), *__getattr__('__all__')})
+def _own_of_timm() -> list[str]:
+    "List what `from timm.data import *` gives, if timm is installed."
+    try: return _public_names('')
+    except ImportError: return []
+
+
+def __dir__() -> list[str]: return sorted({*globals(), *_public()})

@@ -13,9 +13,11 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from torch.utils.data import Dataset
 from torchvision.transforms import v2
 
+from .core.ambient import in_float32
 from .core.arguments import Arguments, warn_caller
 from .core.checks import check_choice
 from .core.sample import as_pil_image, image_size, transform_image
@@ -30,7 +32,7 @@ from .pipeline.patches import PatchBatchTransform, PatchTransform, SequenceParam
 from .pipeline.sample_transform import DecodeSettings, SampleTransform
 from .pipeline.views import ViewsBatchTransform, ViewsTransform, views_by_name
 from .samplers.batch_schedule import create_batch_schedule
-from .samplers.epoch import EpochSampler
+from .samplers.epoch import EpochSampler, SampleKey
 from .samplers.token_plan import TokenPlan
 from .transforms.factory import compose_transform
 from .transforms.naflex_mixup import NaFlexMixup
@@ -59,8 +61,8 @@ def _size_and_channels(
     size = image_size(input_size)
     if max(size) < 8 and batch_size >= 4 * max(size):
         warn_caller(f'input_size={input_size}, batch_size={batch_size}: are they swapped? input_size comes first')
-    if isinstance(input_size, (tuple, list)) and len(input_size) == 3:
-        return size, input_size[0]
+    if isinstance(input_size, (tuple, list)) and len(input_size) > 2:
+        return size, input_size[-3]
     return size, len(mean) if isinstance(mean, Sequence) else 3
 
 # %% ../nbs/18_formats.ipynb #cdd3eee4
@@ -175,10 +177,33 @@ class ImageFormat:
 
     def stream_transform(self) -> Callable | None:
         "Make the transform for images of a stream, which have no index to seed random numbers with."
-        erasing = self.erasing.create()
-        std = self.normalize.std
-        composed = compose_transform(self.augment, std, erasing, self.given.use_prefetcher)
-        return v2.Compose([as_pil_image, composed])
+        composed = compose_transform(self.augment, self.normalize.std, use_prefetcher=True)
+        steps = [as_pil_image, partial(_in_float32, composed)]
+        if self.finishes_images:
+            steps.append(_FinishImage(self.batch_transform()))
+        return v2.Compose(steps)
+
+    @property
+    def finishes_images(self) -> bool:
+        "Return whether workers finish each image before `collate_fn`, which may return anything."
+        return self.given.collate_fn is not None and not self.given.use_prefetcher
+
+
+def _in_float32(transform: Callable, image: Any) -> Any:
+    with in_float32():   # torchvision draws parameters in the default dtype
+        return transform(image)
+
+
+class _FinishImage:
+    "Normalize and erase an image of a stream alone, with a key from the random numbers of its sample."
+
+    def __init__(self, transform: DeviceTransform):
+        self.transform = transform
+
+    def __call__(self, image: torch.Tensor) -> torch.Tensor:
+        key = SampleKey(0, 0, seed=int(torch.randint(2**62, (), device='cpu')))
+        finished = self.transform.on_batch({'image': image[None]}, [key])
+        return finished['image'][0]
 
 # %% ../nbs/18_formats.ipynb #074eaf76
 class CustomFormat(ImageFormat):
@@ -197,6 +222,8 @@ class CustomFormat(ImageFormat):
 
     def parts(self, dataset: Dataset, sampler: EpochSampler, batches: BatchSettings) -> FormatParts:
         return FormatParts([], self.batch_transform(), batches)
+
+    finishes_images = False   # `collate_fn` gets what the user's transform returns
 
     def stream_transform(self) -> Callable | None:
         if self.given.collate_fn is not None:

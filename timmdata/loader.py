@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import distributed
 from torch.utils.data import (
     ChainDataset, ConcatDataset, DataLoader, Dataset, IterableDataset, Sampler, Subset, get_worker_info)
 
@@ -26,6 +27,7 @@ from .core.rng import seed_all
 from .datasets.augmix import AugMixDataset, without_splits
 from .datasets.cache import CacheSettings, cached_dataset
 from .datasets.relabel import classes_of, targets_of
+from .datasets.user_state import AssignedTransform
 from .datasets.wrappers import base_datasets
 from .formats import CustomFormat, ImageFormat, PatchFormat, ViewsFormat
 from .loaders.base import Loader
@@ -40,9 +42,9 @@ from .pipeline.naflex import NaFlex
 from .pipeline.views import View
 from .readers.base import ReaderFiles
 from .readers.class_map import check_class_map
-from .samplers.order import OrderSettings
+from .samplers.order import OrderSettings, count_ranks, own_rank
 from .timm_names import names_of
-from .transforms.mixup import MixingSwitch
+from .transforms.mixup import MixingSwitch, check_own_methods
 from .transforms.policy import Policy
 from .workers.settings import WorkerSettings
 
@@ -272,7 +274,7 @@ def create_loader(
 
     Device:
         device: Device of the batches; None: the best one, per rank (timm: 'cuda').
-        use_prefetcher: False: batches stay on the CPU, normalized by the workers as float32.
+        use_prefetcher: False: batches stay on the CPU, as normalized float32; the workers normalize them.
         img_dtype: Dtype of the images, with the prefetcher.
         fp16: Older timm name for img_dtype=torch.float16.
         channels_last: Memory format of the images; False: contiguous (N, C, H, W) (not in timm).
@@ -311,25 +313,39 @@ def make_loader(
     given = _fill_defaults(given, is_stream)
 
     order = given.make(OrderSettings)
+    _warn_about_ranks(given, order)
     asked = [found for name, found in _FORMATS.items() if getattr(given, name) is not None]
     format = (kind or next(iter(asked), ImageFormat))(given)
+    own_transform = _watch_transform(given, format)
     workers = _worker_settings(given, is_stream)
+    if is_stream and given.distributed:
+        check_ranks(given.dataset, given.num_workers)
+    if adopts_seed:   # after the checks, because the ranks wait for each other
+        given = given.replace(seed=_draw_seed(given))
     if is_stream:
-        if given.distributed:
-            check_ranks(given.dataset, given.num_workers)
-        host = given.make(StreamLoader, transform=format.stream_transform(), workers=workers,
-                          collate_fn=given.collate_fn or fast_collate)
         batch_transform = format.batch_transform()
+        is_left = format.finishes_images or not _finishes_batches(given)
+        host = given.make(StreamLoader, transform=format.stream_transform(), workers=workers,
+                          collate_fn=given.collate_fn or fast_collate,
+                          batch_transform=None if is_left else batch_transform,
+                          is_replaceable=own_transform is not None)
     else:
-        host, batch_transform = _make_batches(given, order, format, workers, adopts_seed)
+        host, batch_transform = _make_batches(given, order, format, workers, adopts_seed, own_transform)
     if not given.use_prefetcher:
         return host
     return PrefetchLoader(host, device=given.device, batch_transform=batch_transform)
 
+
+def _finishes_batches(given: Arguments) -> bool:
+    "Return whether the loader below a prefetcher finishes the batches: there is none, and the user did not do it."
+    has_both = given.transform is not None and given.collate_fn is not None
+    is_finished = has_both and given.mean is None and not given.re_prob   # may be anything
+    return not given.use_prefetcher and not is_finished
+
 # %% ../nbs/20_loader.ipynb #c15d9c49
 def _make_batches(
     given: Arguments, order: OrderSettings, format: ImageFormat, workers: WorkerSettings,
-    adopts_seed: bool,
+    adopts_seed: bool, own_transform: AssignedTransform | None,
 ) -> tuple[BatchLoader | BatchBuffer, DeviceTransform]:
     "Make the loader for an indexed dataset, and the transform that finishes its batches."
     if given.valid_mask and order.num_replicas > 1:
@@ -347,19 +363,36 @@ def _make_batches(
 
     shape = format.channels, *format.size
     samples = SampleLoader(dataset, parts.sample_transforms, given.transform, shape)
-    is_finished_early = parts.sample_transforms and not given.use_prefetcher
-    in_workers = parts.batch_transform if is_finished_early else None
+    in_workers = parts.batch_transform if _finishes_batches(given) else None
     builder = BatchBuilder(samples, given.collate_fn, in_workers, given.valid_mask)
     on_device = given.cache == 'device'
     loader = BatchLoader(
         builder, sampler, parts.batches, workers,
         pin_batches=given.pin_memory and not given.use_prefetcher,
         cache=DeviceCache(builder, given.device, available_cores()) if on_device else None,
-        settings=[order, *format.settings], adopts_seed=adopts_seed)
+        settings=[order, *format.settings], adopts_seed=adopts_seed, own_transform=own_transform)
     if given.buffer is None:
         return loader, parts.batch_transform
     settings = given.buffer if isinstance(given.buffer, Mapping) else {'capacity': given.buffer}
     return BatchBuffer(loader, **settings), parts.batch_transform
+
+# %% ../nbs/20_loader.ipynb #20f10002
+def _watch_transform(given: Arguments, format: ImageFormat) -> AssignedTransform | None:
+    "Warn about a transform that timm would drop; return what notices another one, which replaces the pipeline."
+    if type(format) is not ImageFormat:
+        return None   # these do not exist in timm
+    if getattr(given.dataset, 'transform', None) is not None:
+        warn_caller(
+            f'the {type(given.dataset).__name__} has a transform, which is applied to each image before the crop, flip '
+            'and colors of create_loader (timm drops it): to replace these, pass it to create_loader as transform=; '
+            'otherwise omit it')
+    names = [name for name in ('cache', 'input_size_choices', 'num_aug_splits') if given.is_given(name)]
+    refusal = ''
+    if names:
+        refusal = (
+            f'dataset.transform was assigned after create_loader, but it cannot replace the transforms of a loader with '
+            f'{" and ".join(names)}: omit {" and ".join(names)}, or pass the transform to create_loader as transform=')
+    return AssignedTransform(given.dataset, refusal)
 
 # %% ../nbs/20_loader.ipynb #e64d03e3
 REFUSED: list[Refusal] = [   # See `refuse_together`.
@@ -403,9 +436,9 @@ REFUSED: list[Refusal] = [   # See `refuse_together`.
     ('buffer', 'a buffer keeps batches of one size', 'input_size_choices'),
     ('buffer with use_prefetcher=False',
      'the prefetcher mixes the batches, after the buffer', 'mixup'),
-    *[(f'use_prefetcher=False with {what}',
-       'this needs the prefetcher, or a map-style dataset without transform= and collate_fn=',
-       'mixup, re_split with re_prob') for what in ('a stream', 'transform', 'collate_fn')]]
+    ('use_prefetcher=False with collate_fn',
+     'this needs the prefetcher: without it, the images are finished before collate_fn gets them',
+     'mixup, re_split with re_prob')]
 NO_EFFECT: list[Refusal] = [
     ('is_training=False', 'in evaluation; for training, pass is_training=True',
      're_prob, auto_augment, train_crop_mode, scale, ratio, vflip, grayscale_prob, '
@@ -441,9 +474,6 @@ def _read_timm_forms(given: Arguments) -> Arguments:
         return given
     if given.mixup is not None:
         raise ValueError('mixup and a FastCollateMixup as collate_fn both mix: pass only one')
-    has_own_images = isinstance(dataset, IterableDataset) or given.transform is not None
-    if has_own_images and not given.use_prefetcher:
-        return given   # workers mix while they collate
     return given.replace(collate_fn=None, mixup=given.collate_fn)
 
 
@@ -472,6 +502,8 @@ def _size_mixing(given: Arguments) -> Arguments:
         mixing = getattr(given, name)
         if not isinstance(mixing, MixingSwitch):
             continue
+        if name == 'mixup':
+            check_own_methods(mixing, '__call__')
         kind, known = type(mixing).__name__, _num_classes(given.dataset)
         if mixing.num_classes is None:
             if not known:
@@ -490,9 +522,6 @@ def _fill_defaults(given: Arguments, is_stream: bool) -> Arguments:
     "Replace each None by its meaning for these arguments."
     found = {}
     is_training = given.is_training
-    if given.seed is None:   # all ranks must use the same seed
-        drawn = 0 if given.distributed else torch.randint(2**62, (), generator=given.generator)
-        found['seed'] = int(drawn)
     if given.shuffle is None:
         is_ordered = given.sampler is not None or given.weights is not None
         is_ordered = is_ordered or is_stream or given.balanced_batches
@@ -509,6 +538,34 @@ def _fill_defaults(given: Arguments, is_stream: bool) -> Arguments:
         warn_caller('pin_memory=True: there is no CUDA device, so batches are not page-locked')
         pin_memory = False
     return given.replace(**found, device=device, pin_memory=pin_memory)
+
+# %% ../nbs/20_loader.ipynb #f30d5626
+def _draw_seed(given: Arguments) -> int:
+    "Draw a seed; all ranks use that of rank 0."
+    generator = given.generator
+    drawn = torch.randint(
+        2**62, (), generator=generator, device='cpu' if generator is None else generator.device)
+    if not given.distributed:
+        return int(drawn)
+    own_rank()   # raises an error if there is no process group
+    is_on_gpus = distributed.get_backend().endswith('ccl')   # such as nccl: it sends only between GPUs
+    drawn = drawn.to(resolve_device(None, distributed=True) if is_on_gpus else 'cpu')
+    distributed.broadcast(drawn, 0)
+    return int(drawn)
+
+# %% ../nbs/20_loader.ipynb #0c8d7f2a
+def _warn_about_ranks(given: Arguments, order: OrderSettings):
+    "Warn if each of several ranks would train on all samples."
+    num_ranks = count_ranks()
+    if given.distributed or not given.is_training or num_ranks == 1 or order.num_replicas > 1:
+        return
+    if isinstance(given.dataset, IterableDataset):
+        reader = getattr(given.dataset, 'reader', given.dataset)
+        if getattr(reader, 'world', (0, num_ranks)) != (0, 1):
+            return   # the stream decides on its share
+    warn_caller(
+        f'this is one of {num_ranks} ranks, and each of them trains on all samples: pass distributed=True, or a '
+        'sampler that divides the samples; ignore this if the dataset has only the share of this rank')
 
 # %% ../nbs/20_loader.ipynb #c4eebd16
 def _worker_settings(given: Arguments, is_stream: bool) -> WorkerSettings:

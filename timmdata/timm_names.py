@@ -1,13 +1,18 @@
-"""The import paths of timm 1.0.31: what code imports from `timm.data.X`, it can import from `timmdata.X`.
+"""The import paths of timm: what code imports from `timm.data.X`, it can import from `timmdata.X`.
 
-A name in `HERE` is ours; any other is timm's own and needs timm. Nothing is imported before a name is asked for.
-Remove a name from `HERE`, and it is timm's. Modules are named from the package on, with a dot: '.loader'.
+A name in `HERE` is ours. Any other name is looked up in timm itself, so this file does not follow timm's releases: it may be
+private, or one that timm's module only imports. Names that timm has dropped lead to their successors (`DROPPED`).
+Nothing is imported before a name is asked for. Remove a name from `HERE`, and it is timm's.
+Modules are named from the package on, with a dot: '.loader'.
 """
+import dis
+import os
 import sys
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
@@ -49,95 +54,114 @@ HERE = {   # module of timmdata → timm's names that it has
     '.naflex_loader': 'create_naflex_loader',
 }
 
-TIMM = {   # module of timm.data → its public names; '': timm.data itself
-    '': f"""{HERE['.core.constants']} AugMixDataset AutoAugment CenterCropOrPad CenterCropToSequence CustomDatasetInfo
-        DatasetInfo DatasetInfoLabelMapper FastCollateMixup ImageDataset ImageNetInfo IterableImageDataset
-        LabelMappingCoverage MaybePILToTensor MaybeToTensor Mixup MultiLabelTarget NaFlexMapDatasetWrapper NaFlexMixup
-        Patchify RandAugment RandomCropOrPad RandomCropToSequence RandomPad RandomResizedCropAndInterpolation
-        RandomResizedCropToSequence RealLabelsImagenet ResizeKeepRatio ResizeKeepRatioToSequence ResizeToSequence
-        ScheduledBatchSampler ScheduledTransformDataset ToNumpy ToTensor TrimBorder add_img_extensions auto_augment_policy
-        auto_augment_transform calculate_naflex_batch_size center_crop_or_pad create_dataset create_loader
-        create_naflex_loader create_reader create_transform crop_or_pad del_img_extensions get_img_extensions
-        infer_imagenet_subset interp_mode_to_str is_img_extension mix_batch_variable_size pairwise_mixup_target
-        patchify_image rand_augment_ops rand_augment_transform resolve_data_config resolve_input_data_config
-        resolve_model_data_config set_img_extensions str_to_interp_mode str_to_pil_interp""",
-    '.auto_augment': """AugMixAugment AugmentOp AutoAugment LEVEL_TO_ARG NAME_TO_OP RandAugment augment_and_mix_transform
-        augmix_ops auto_augment_policy auto_augment_policy_3a auto_augment_policy_original auto_augment_policy_originalr
-        auto_augment_policy_v0 auto_augment_policy_v0r auto_augment_transform auto_contrast brightness color contrast
-        desaturate equalize gaussian_blur gaussian_blur_rand invert posterize rand_augment_choices rand_augment_ops
-        rand_augment_transform rotate sharpness shear_x shear_y solarize solarize_add translate_x_abs translate_x_rel
-        translate_y_abs translate_y_rel""",
-    '.config': f"{HERE['.core.constants']} resolve_data_config resolve_model_data_config",
-    '.constants': HERE['.core.constants'],
-    '.dataset': 'AugMixDataset ImageDataset IterableImageDataset',
-    '.dataset_factory': 'create_dataset has_imagenet has_inaturalist has_places365 has_qmnist',
-    '.dataset_info': 'CustomDatasetInfo DatasetInfo DatasetInfoLabelMapper LabelMappingCoverage LabelNames',
-    '.distributed_sampler': 'OrderedDistributedSampler RepeatAugSampler',
-    '.imagenet_info': 'ImageNetInfo infer_imagenet_subset',
-    '.loader': """IMAGENET_DEFAULT_MEAN IMAGENET_DEFAULT_STD MultiEpochsDataLoader PrefetchLoader adapt_to_chs
-        create_loader fast_collate""",
-    '.mixup': """FastCollateMixup Mixup cutmix_bbox_and_lam mixup_target one_hot rand_bbox rand_bbox_minmax""",
-    '.model_config': 'IMAGENET_DEFAULT_MEAN IMAGENET_DEFAULT_STD resolve_input_data_config',
-    '.naflex_dataset': 'NaFlexCollator NaFlexMapDatasetWrapper calculate_naflex_batch_size',
-    '.naflex_loader': 'IMAGENET_DEFAULT_MEAN IMAGENET_DEFAULT_STD NaFlexPrefetchLoader create_naflex_loader',
-    '.naflex_mixup': 'NaFlexMixup mix_batch_variable_size pairwise_mixup_target',
-    '.naflex_random_erasing': 'PatchRandomErasing',
-    '.naflex_transforms': """CenterCropToSequence Patchify RandomCropToSequence RandomResizedCropToSequence
-        ResizeKeepRatioToSequence ResizeToSequence get_image_size_for_seq patchify_image""",
-    '.random_erasing': 'RandomErasing',
-    '.readers': """add_img_extensions create_reader del_img_extensions get_img_extensions is_img_extension
-        set_img_extensions""",
-    '.readers._hfds': 'get_class_labels remote_code_kwargs',
-    '.readers.class_map': 'load_class_map remap_dense_target remap_labels remap_target',
-    '.readers.img_extensions': HERE['.readers.extensions'],
-    '.readers.reader': 'Reader',
-    '.readers.reader_factory': 'create_reader',
-    '.readers.reader_hfds': 'ReaderHfds',
-    '.readers.reader_hfids': 'ReaderHfids SHUFFLE_SIZE',
-    '.readers.reader_image_folder': 'ReaderImageFolder find_images_and_targets',
-    '.readers.reader_image_in_tar': 'CACHE_FILENAME_SUFFIX ReaderImageInTar TarState extract_tarinfos',
-    '.readers.reader_image_tar': 'ReaderImageTar extract_tarinfo',
-    '.readers.reader_tfds': """MAX_TP_SIZE PREFETCH_SIZE ReaderTfds SHUFFLE_SIZE decode_example even_split_indices
-        has_buggy_even_splits""",
-    '.readers.reader_wds': """ReaderWds ResampledShards2 SAMPLE_INITIAL_SIZE SAMPLE_SHUFFLE_SIZE SplitInfo
-        WdsTargetKeyError detshuffle2 log_and_continue pytorch_worker_seed""",
-    '.readers.shared_count': 'SharedCount',
-    '.readers.targets': """TARGET_FORMATS check_target_format get_field has_field multi_field_class_to_idx
-        multi_field_target parse_target_keys""",
-    '.real_labels': 'RealLabelsImagenet',
-    '.scheduled_sampler': 'ScheduledBatchSampler ScheduledTransformDataset',
-    '.target_transforms': 'MultiLabelTarget',
-    '.tf_preprocessing': """CROP_PADDING IMAGE_SIZE TfPreprocessTransform distorted_bounding_box_crop preprocess_for_eval
-        preprocess_for_train preprocess_image""",
-    '.transforms': """CenterCropOrPad MaybePILToTensor MaybeToTensor RandomCropOrPad RandomPad
-        RandomResizedCropAndInterpolation ResizeKeepRatio ToNumpy ToTensor TrimBorder center_crop_or_pad crop_or_pad
-        has_interpolation_mode interp_mode_to_str str_to_interp_mode str_to_pil_interp""",
-    '.transforms_factory': """DEFAULT_CROP_PCT IMAGENET_DEFAULT_MEAN IMAGENET_DEFAULT_STD create_transform
-        transforms_imagenet_eval transforms_imagenet_train transforms_noaug_train""",
-}
+# Modules of timm.data 1.0.31, known without timm; what a later timm adds is found there
+MODULES = """.auto_augment .config .constants .dataset .dataset_factory .dataset_info .distributed_sampler .imagenet_info
+    .loader .mixup .model_config .naflex_dataset .naflex_loader .naflex_mixup .naflex_random_erasing .naflex_transforms
+    .random_erasing .readers .readers._hfds .readers.class_map .readers.img_extensions .readers.reader
+    .readers.reader_factory .readers.reader_hfds .readers.reader_hfids .readers.reader_image_folder
+    .readers.reader_image_in_tar .readers.reader_image_tar .readers.reader_tfds .readers.reader_wds
+    .readers.shared_count .readers.targets .real_labels .scheduled_sampler .target_transforms .tf_preprocessing
+    .transforms .transforms_factory""".split()
+
+DROPPED = {   # name of an older timm → its name today; parsers are called readers since timm 0.8
+    'Dataset': 'ImageDataset', 'DatasetTar': 'ImageDataset', 'create_parser': 'create_reader', 'Parser': 'Reader',
+    'ParserImageFolder': 'ReaderImageFolder', 'ParserImageInTar': 'ReaderImageInTar', 'ParserImageTar': 'ReaderImageTar',
+    'ParserTfds': 'ReaderTfds', 'ParserHfds': 'ReaderHfds', 'ParserWds': 'ReaderWds',
+    '_pil_interp': 'str_to_pil_interp', 'expand_to_chs': 'adapt_to_chs'}
+DROPPED_MODULES = {'.parsers.constants': '.readers.img_extensions'}   # others: parser → reader
 
 _HOME = {name: home for home, names in HERE.items() for name in names.split()}
+
+
+class _NoTimm(ImportError):
+    "timm is not installed."
+
+
+def _module_today(module: str) -> str:
+    "Give the name that a module of an older timm has today."
+    is_dropped = module == '.parsers' or module.startswith('.parsers.')
+    return DROPPED_MODULES.get(module) or (module.replace('parser', 'reader') if is_dropped else module)
+
+
+@cache
+def has_module(
+    module: str,
+) -> bool:
+    """Return whether timm.data has a module; does not import timm.
+
+    Args:
+        module: Module of timm.data, such as '.readers.reader_factory'.
+    """
+    if module in MODULES: return True
+    spec = find_spec('timm')
+    for part in ('data', *module.split('.')[1:]):
+        if spec is None or not spec.submodule_search_locations: return False
+        spec = PathFinder.find_spec(f'{spec.name}.{part}', spec.submodule_search_locations)
+    return spec is not None
+
+
+def _of_timm(module: str) -> ModuleType:
+    "Import a module of timm.data; raise ImportError without timm."
+    try: return import_module(f'timm.data{module}')
+    except ModuleNotFoundError as error:
+        if str(error.name).split('.')[0] != 'timm': raise
+        raise _NoTimm(f'the names of timm.data{module} come from timm, which is not installed: pip install timm') from error
+
+
+def _is_imported() -> bool:
+    "Return whether the caller outside of this package's lookups is at `from module import name`."
+    frame = sys._getframe(1)
+    while frame and (frame.f_code.co_filename == __file__ or frame.f_code.co_name == '__getattr__'):
+        frame = frame.f_back
+    return frame is not None and dis.opname[frame.f_code.co_code[frame.f_lasti]] == 'IMPORT_FROM'
+
+
+def not_there(
+    message: str,
+) -> Exception:
+    """Make the error of a name that a module does not have: Python hides the message of an AttributeError in an import.
+
+    Args:
+        message: What to say.
+
+    Returns:
+        an ImportError for `from module import name`, else an AttributeError, so that `hasattr` works
+    """
+    return (ImportError if _is_imported() else AttributeError)(message)
 
 
 def find(
     module: str,
     name: str,
+    advice: str = '',
 ) -> Any:
     """Give an object by its name in timm: ours if there is one, else timm's.
 
     Args:
         module: Module of timm.data, such as '.readers.reader_factory'.
-        name: One of its public names, or of its modules.
+        name: One of its names, or of its modules.
+        advice: What to add to the message if there is no such name.
     """
-    home = _HOME.get(name)
-    if f'{module}.{name}' in TIMM: return import_module(f'timmdata{module}.{name}')
-    if name not in TIMM[module].split() or home == module: raise AttributeError(f'timmdata{module} has no {name!r}')
-    if home: return getattr(import_module(f'timmdata{home}'), name)
-    try: return getattr(import_module(f'timm.data{module}'), name)
-    except ModuleNotFoundError as error:
-        if str(error.name).split('.')[0] != 'timm': raise
-        raise ImportError(f"{name} is timm's own (timm.data{module}), and timm is not installed: "
-                          "pip install timm") from error
+    if name.startswith('__'): raise AttributeError(name)   # Python looks up many
+    if is_module(f'{module}.{name}'): return import_module(f'timmdata{module}.{name}')
+    today, home = _module_today(module), _HOME.get(name)
+    if home and home != today: return getattr(import_module(f'timmdata{home}'), name)
+    try: return getattr(_of_timm(today), name)
+    except (AttributeError, _NoTimm) as error:
+        if name in DROPPED: return find(today, DROPPED[name])
+        if isinstance(error, _NoTimm): advice = advice or f'; {error}'
+    raise not_there(f'timmdata{module} has no {name!r}{advice}')
+
+
+def is_module(
+    module: str,
+) -> bool:
+    """Return whether timm.data has, or had, a module.
+
+    Args:
+        module: Module, such as '.parsers.parser_factory'.
+    """
+    return has_module(_module_today(module))
 
 
 def names_of(
@@ -151,19 +175,42 @@ def names_of(
     return partial(find, module)
 
 
+def public_names(
+    module: str,
+) -> list[str]:
+    """List the public names of a module of timm.data; imports timm, or raises ImportError.
+
+    Args:
+        module: Module of timm.data; '': timm.data itself.
+    """
+    found = vars(_of_timm(_module_today(module)))
+    return [name for name in found.get('__all__', found)
+            if not name.startswith('_') and not isinstance(found[name], ModuleType)]
+
+
 class _TimmModules:
     "Finds `timmdata.X` if only timm has a module X: an empty one, whose names `find` gives."
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        return ModuleSpec(fullname, self) if fullname.removeprefix('timmdata') in TIMM else None
+        if not fullname.startswith('timmdata.'): return None
+        module = fullname.removeprefix('timmdata')
+        is_package = module == '.parsers'
+        return ModuleSpec(fullname, self, is_package=is_package) if is_module(module) else None
 
     def create_module(self, spec: ModuleSpec): return None   # an ordinary one
 
     def exec_module(self, module: ModuleType):
         name = module.__name__.removeprefix('timmdata')
-        names = TIMM[name].split()
-        vars(module).update(__doc__=f'The names of `timm.data{name}`; see `timmdata.timm_names`.', __all__=names,
-                            __getattr__=names_of(name), __dir__=lambda: names)
+
+        def get(wanted: str) -> Any:
+            return public_names(name) if wanted == '__all__' else find(name, wanted)
+
+        def names() -> list[str]:
+            try: return public_names(name)
+            except ImportError: return []   # of timm, or of what the module imports
+
+        vars(module).update(__doc__=f'The names of `timm.data{name}`; see `timmdata.timm_names`.',
+                            __getattr__=get, __dir__=names)
 
 
 sys.meta_path.append(_TimmModules())   # at the end: it is asked for what is no file

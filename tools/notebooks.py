@@ -2,14 +2,12 @@
 import ast
 import json
 import re
-from collections.abc import Collection
 from configparser import ConfigParser
 from importlib.util import find_spec
 from pathlib import Path
 
 root = Path(__file__).resolve().parent.parent
 DIRECTIVE = re.compile(r'\s*#\s*\|')
-NOT_TESTED = ('eval: false', 'notest')   # directives of the cells that tests do not run
 
 
 def find_notebooks(base: Path = root) -> list[Path]:
@@ -47,13 +45,13 @@ def join_code_cells(cells: list[dict]) -> list[dict]:
 
 
 def needed(source: str) -> list[str]:
-    "The packages that a code cell needs beside those of the development environment: `#| needs: NAME`."
-    return [d.removeprefix('needs: ') for d in split_cell(source)[0] if d.startswith('needs: ')]
+    "The frameworks that a code cell needs, which the development environment lacks: its flags, such as `#| lightning`."
+    return [directive for directive in split_cell(source)[0] if directive in FRAMEWORKS]
 
 
-def is_skipped(source: str, skip: Collection[str] = ()) -> bool:
-    "Whether a code cell is not run: one of `skip` marks it, or it needs a package that is not installed."
-    return bool(set(skip) & set(split_cell(source)[0])) or any(find_spec(name) is None for name in needed(source))
+def keeps_output(source: str) -> bool:
+    "Whether a code cell is not run and keeps its stored output: `#| eval: false`, or a framework that is not installed."
+    return 'eval: false' in split_cell(source)[0] or any(find_spec(name) is None for name in needed(source))
 
 
 def default_exp(nb: dict) -> str | None:
@@ -77,6 +75,10 @@ def read_settings(base: Path = root) -> dict[str, str]:
     config = ConfigParser(delimiters=['='], interpolation=None)
     config.read(base/'settings.ini', encoding='utf-8')
     return dict(config['DEFAULT'])
+
+
+# nbdev_test skips cells with these flags; the flag is the name of the package that the cell imports
+FRAMEWORKS = frozenset(read_settings()['tst_flags'].split()) - {'notest'}
 
 
 def site_url(base: Path = root) -> str:

@@ -13,7 +13,7 @@ import nbformat
 from nbclient import NotebookClient
 from nbdev.clean import nbdev_clean
 from nbdev.doclinks import nbdev_export
-from notebooks import find_notebooks, is_skipped, page_name, root
+from notebooks import find_notebooks, keeps_output, page_name, root
 from readme import write_readme
 
 
@@ -60,8 +60,8 @@ def execute(
     "Run a notebook in a fresh kernel and return it with its outputs; the first failing cell raises CellExecutionError."
     nb = nbformat.read(path, as_version=4)
     for cell in nb.cells:
-        if cell.cell_type == 'code' and is_skipped(cell.source, ['eval: false']):
-            cell.metadata['tags'] = ['skip-execution']   # it keeps its stored output
+        if cell.cell_type == 'code' and keeps_output(cell.source):
+            cell.metadata['tags'] = ['skip-execution']
     client = NotebookClient(nb, timeout=timeout, kernel_name='python3', resources={'metadata': {'path': str(path.parent)}},
                             skip_cells_with_tag='skip-execution', extra_arguments=['--log-level=ERROR'])
     client.execute(env=kernel_env(env))

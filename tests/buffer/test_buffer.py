@@ -134,7 +134,8 @@ def test_a_closed_buffer_in_memory_starts_again():
     wait_until(lambda: set(default_directory().glob('run-*')) <= before, 'files are left')
 
 
-def test_twenty_loaders_that_are_dropped_leave_nothing(tmp_path, monkeypatch):
+@pytest.mark.parametrize('num', [5, pytest.param(20, marks=pytest.mark.full)])
+def test_loaders_that_are_dropped_leave_nothing(num, tmp_path, monkeypatch):
     "Read twice each, and never closed while their producers write: no process, no thread, no memory, no open file."
     monkeypatch.setattr('timmdata.buffer.buffer.default_directory', lambda: tmp_path/'buffers')   # nobody else's
     process = psutil.Process()
@@ -149,7 +150,7 @@ def test_twenty_loaders_that_are_dropped_leave_nothing(tmp_path, monkeypatch):
         wait_until(lambda: not multiprocessing.active_children(), 'ended processes are held')   # Python lets go of them when it lists them
     read_two()   # what is opened once for all
     files = process.num_fds()
-    for _ in range(20): read_two()
+    for _ in range(num): read_two()
     wait_until(lambda: process.num_fds() <= files, 'files are open')
 
 

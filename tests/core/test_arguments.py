@@ -46,6 +46,8 @@ def test_what_is_off_is_not_given():
     for value in (None, 0, False, 0., np.False_, np.float32(0)): assert not bake('rye', heat=value).is_given('heat')
     for value in (1, '', [], (0,), torch.zeros(2), np.zeros(2)): assert bake('rye', heat=value).is_given('heat')
     assert [bake('rye', salt=value).is_given('salt') for value in (0.02, 0, None, 0.03)] == [False, True, True, True]
+    for value in ([0.1, 0.2], [0.02], 0.03): assert all(bake('rye', salt=kind(value)).is_given('salt') for kind in (np.array, torch.tensor))
+    assert not bake('rye', salt=np.array(0.02)).is_given('salt')
     assert bake('rye').replace(heat=9).heat == 9 and bake('rye', heat=9).without('heat').heat is None
 
 

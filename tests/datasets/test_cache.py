@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from grids import full, quick
+from grids import few, full, quick
 from loader_parts import program
 from PIL import Image
 
@@ -342,7 +342,7 @@ SETTINGS = [
 
 @pytest.mark.filterwarnings('ignore::RuntimeWarning')
 @pytest.mark.parametrize('on_error', ['skip', 'replace'])
-@pytest.mark.parametrize('settings', SETTINGS, ids=str)
+@pytest.mark.parametrize('settings', few(SETTINGS, {}, dict(weights='balanced'), dict(num_workers=3, worker_type='processes')))
 def test_with_damaged_files_batches_and_log_are_those_without_it(damaged, tmp_path, settings, on_error):
     "Written and found again, on disk and in memory."
     if on_error == 'replace' and settings.get('is_training') is False: pytest.skip('evaluation replaces nothing')

@@ -2,6 +2,7 @@
 import json
 import os
 import tarfile
+import warnings
 
 import pytest
 import timm.data as timm_data
@@ -9,6 +10,7 @@ import timm.data.dataset_factory as timm_factory
 from grids import quick
 from torchvision import datasets as torchvision_datasets
 
+from timmdata import ImageDataset, create_reader
 from timmdata.datasets.factory import create_dataset, exclusion_file, open_splits
 
 pytestmark = pytest.mark.timeout(60)
@@ -73,6 +75,34 @@ def test_folders_are_as_timms(samples, split, tmp_path):
     ours, oracle = create_dataset('', samples, split), timm_data.create_dataset('', str(samples), split)
     assert ours.filenames() == [f'{folder}/{name}' for name in oracle.filenames()]
     assert [ours.reader[k][1] for k in range(len(ours))] == [oracle.reader[k][1] for k in range(len(oracle))]
+
+
+@pytest.mark.parametrize('name', ['imagenet', 'imagefolder', 'ImageFolder', 'image_folder', 'folder', 'x/imagenet', 'Imagenet-1k'])
+def test_a_name_without_a_known_prefix_is_a_folder_as_in_timm(samples, name):
+    for split in ('train', 'validation'):
+        ours, timms = create_dataset(name, root=samples, split=split), timm_data.create_dataset(name, root=str(samples), split=split)
+        assert ours.filenames(absolute=True) == timms.filenames(absolute=True)
+        assert [target for _, target in ours.reader.samples] == [target for _, target in timms.reader.samples]
+    ours, timms = (create(name, str(samples/'val')) for create in (create_reader, timm_data.create_reader))
+    assert ours.filenames(absolute=True) == timms.filenames(absolute=True)
+
+
+def test_the_name_of_a_split_in_place_of_a_name(samples):
+    "timm passes over it and reads what split= says; so do we, and say so where the two differ."
+    with warnings.catch_warnings():
+        warnings.simplefilter('error')
+        assert create_dataset('train', samples, 'training').filenames() == create_dataset('', samples, 'train').filenames()
+    with pytest.warns(UserWarning, match=r"create_dataset\('train', …\) reads split='validation'.*split='train'"):
+        dataset = create_dataset('train', samples)
+    assert [len(dataset), len(timm_data.create_dataset('train', str(samples)))] == [80, 80]
+    for make in (lambda: create_reader('train', samples), lambda: ImageDataset(samples, 'train')):
+        with pytest.raises(ValueError, match="'train' is the name of a split, not of a reader: pass split='train'"): make()
+
+
+def test_a_root_in_place_of_the_name(samples, monkeypatch):
+    monkeypatch.chdir(samples)
+    with pytest.raises(ValueError, match=r"root is missing: 'val' is only a name.* create_dataset\('', 'val'\)"): create_dataset('val')
+    with pytest.raises(ValueError, match=r"root is missing: 'no' is only a name.* create_dataset\('no', root\)"): create_dataset('no')
 
 
 def test_words_of_training_scripts_pass_through(samples):

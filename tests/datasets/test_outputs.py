@@ -61,6 +61,23 @@ def test_the_default_is_here_outside_the_data(photos, tmp_path, monkeypatch, her
     assert output_path(None, 'batch.png', [ImageDataset(root).reader], is_folder=False) == Path('batch.png')
 
 
+@pytest.mark.parametrize('here, root', [
+    ('photos', 'val'), ('photos', 'train/ant'), ('photos/train', 'ant'), ('photos/train', '../val'), ('photos/train', 'bee')])
+def test_the_default_is_not_among_the_other_classes_and_splits(photos, tmp_path, monkeypatch, here, root):
+    "`cd photos && timmdata inspect cat`"
+    monkeypatch.chdir(tmp_path/here)
+    reader = ImageDataset(root, split=None).reader
+    assert output_path(None, 'inspection', [reader]).resolve() == tmp_path.resolve()/'photos-inspection'
+    assert output_path('mine', 'inspection', [reader]) == Path('mine')   # where you want it
+
+
+def test_a_folder_of_classes_alone_is_a_dataset_as_well(photos, tmp_path, monkeypatch):
+    monkeypatch.chdir(photos/'train')
+    before = ImageFolder('.').class_to_idx
+    found = inspect(ImageDataset('ant', split=None), exact=True, progress=False)
+    assert found.out.resolve().parent == tmp_path.resolve() and ImageFolder('.').class_to_idx == before
+
+
 def test_a_place_that_can_be_written_is_named(photos, tmp_path, monkeypatch):
     "Beside the data, else in your home directory, else in the folder of temporary files."
     monkeypatch.chdir(photos)

@@ -22,7 +22,7 @@ import psutil
 import pytest
 import torch
 from careless import careless_jpegs
-from grids import full, quick
+from grids import few, full, quick
 from jpegtran import TURBO
 from loader_parts import is_alive, program, wait_until
 from PIL import Image
@@ -266,15 +266,23 @@ def test_another_pack_is_not_mixed_in(val, packed, tmp_path, monkeypatch):
 
 # ---- what a resumed pack trusts
 
-@pytest.fixture
-def begun(val, tmp_path, monkeypatch) -> Path:
+@pytest.fixture(scope='module')
+def killed(val, tmp_path_factory, jpegtran) -> Path:
     "A pack of four finished shards that was killed before its index was written."
-    monkeypatch.setattr(packing, '_SHARD_BYTES', 800_000)
-    with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
+    root = tmp_path_factory.mktemp('killed')/'begun'
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(ZeroDivisionError):
+        patch.setattr(packing, '_SHARD_BYTES', 800_000)
         patch.setattr(packing, 'finish_pack', lambda plan: 1 / 0)
-        write_pack(val, tmp_path/'begun', num_workers=2)
-    assert len(list((tmp_path/'begun').glob('*.tar'))) == 4
-    return tmp_path/'begun'
+        write_pack(val, root, num_workers=2)
+    assert len(list(root.glob('*.tar'))) == 4
+    return root
+
+
+@pytest.fixture
+def begun(killed, tmp_path, monkeypatch) -> Path:
+    "A copy of `killed`, to spoil and to go on with."
+    monkeypatch.setattr(packing, '_SHARD_BYTES', 800_000)
+    return shutil.copytree(killed, tmp_path/'begun')
 
 
 def flip(path: Path):
@@ -294,7 +302,7 @@ DAMAGES = {
     'part without samples': lambda root: (root/'.packing-val/1.json').write_text('{"size": 1, "checksum": 2}')}
 
 
-@pytest.mark.parametrize('damage', DAMAGES)
+@pytest.mark.parametrize('damage', few(DAMAGES, 'a bit', 'half a part'))
 def test_a_resumed_pack_writes_again_what_is_damaged(val, packed, begun, damage, monkeypatch):
     DAMAGES[damage](begun)
     kept = {name: (begun/name).stat().st_ino for name in ('val-000000.tar', 'val-000002.tar', 'val-000003.tar')}
@@ -303,6 +311,7 @@ def test_a_resumed_pack_writes_again_what_is_damaged(val, packed, begun, damage,
     assert kept == {name: (begun/name).stat().st_ino for name in kept}   # and only that
 
 
+@full
 def test_a_resumed_pack_of_which_all_is_damaged_is_written_again(val, packed, begun):
     for path in begun.glob('*.tar'): flip(path)
     with pytest.warns(UserWarning, match='written again') as told: write_pack(val, begun, num_workers=2)
@@ -317,7 +326,7 @@ def test_a_resumed_pack_that_is_sound_keeps_its_shards_without_a_word(val, packe
     assert before == {path.name: path.stat().st_ino for path in begun.glob('*.tar')} and all_bytes(begun) == all_bytes(packed)
 
 
-@pytest.mark.parametrize('content', [b'', b'{', None])
+@quick(1, 'content', [b'{', b'', None])
 def test_what_is_missing_of_a_begun_pack_is_named(val, packed, begun, monkeypatch, content):
     noted, part, whole = begun/'.packing-val/settings.json', begun/'.packing-val/2.json', begun/'.packing-val/settings.json'
     kept = whole.read_bytes()
@@ -362,7 +371,7 @@ def test_a_part_counts_as_done_when_its_shard_and_folder_are_on_disk(val, tmp_pa
     assert steps[-1] == ('synced', 'folder', root)
 
 
-@pytest.mark.parametrize('code', [errno.ENOSPC, errno.EDQUOT])
+@quick(1, 'code', [errno.ENOSPC, errno.EDQUOT])
 def test_a_disk_that_fills_up_says_how_much_is_missing_and_loses_nothing(val, packed, tmp_path, monkeypatch, code):
     monkeypatch.setattr(packing, '_SHARD_BYTES', 800_000)
     fsync, left = os.fsync, [6]   # settings, folder; shard, folder; part, folder; and now it is full

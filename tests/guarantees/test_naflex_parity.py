@@ -2,6 +2,7 @@
 import pytest
 import timm.data
 import torch
+from grids import quick
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from shared_data import shared_data
@@ -47,7 +48,7 @@ def evaluate(root, step=1, mode='RGB', **words) -> tuple:
             timm.data.create_naflex_loader(Some(theirs, indexes), pin_memory=False, **words))
 
 
-@pytest.mark.parametrize('channels_last', [True, False])
+@quick(1, 'channels_last', [True, False])
 @pytest.mark.parametrize('max_seq_len', [64, 256])
 @pytest.mark.parametrize('patch_size', [14, 16, (14, 16)], ids=str)
 def test_batches_of_evaluation(patch_size, max_seq_len, channels_last):
@@ -74,7 +75,7 @@ def test_gray_batches_of_evaluation(samples, channels_last, use_prefetcher):
 
 
 @pytest.mark.parametrize('patch_size, choices', [(16, None), ((14, 16), None), (None, [8, 16])], ids=str)
-@pytest.mark.parametrize('interpolation', ['bilinear', 'bicubic'])
+@quick(1, 'interpolation', ['bilinear', 'bicubic'])
 def test_training_pixels_are_those_of_the_crop_that_was_drawn(samples, patch_size, choices, interpolation):
     dataset = ImageDataset(samples/'train')
     loader = create_naflex_loader(

@@ -41,7 +41,7 @@ def kill_fork_server():
 KILLS = [(method, kill_worker) for method in METHODS] + [('forkserver', kill_fork_server)] * ('forkserver' in METHODS)
 
 
-@quick(1, 'method, kill', KILLS)
+@quick(0, 'method, kill', KILLS)
 def test_killed_worker_is_replaced_and_nothing_differs(samples, method, kill):
     expected = [part.clone() for batch in create_loader(ImageDataset(samples), num_workers=0, **COMMON) for part in batch]
     with pytest.warns(RuntimeWarning, match='another process replaces it'): found = run_with_kill(samples, method, kill)

@@ -16,7 +16,7 @@ import psutil
 import pytest
 import torch
 from build_a_loader import NaiveDataLoader, WorkerDataLoader, WorkerTraceback
-from grids import few
+from grids import few, quick
 from loader_parts import children, is_alive, nothing_is_left, program, wait_until
 from torch.utils.data import DataLoader, Dataset, RandomSampler
 
@@ -77,7 +77,7 @@ def random_sampler(dataset): return RandomSampler(dataset, generator=torch.Gener
 
 
 @pytest.mark.parametrize('num_workers', few(range(4), 0, 2))
-@pytest.mark.parametrize('drop_last', [False, True])
+@quick(1, 'drop_last', [False, True])
 def test_batches_are_as_torchs(num_workers, drop_last):
     for batch_size, shuffle in itertools.product((1, 4, 11, 22, 50) if num_workers == 0 else (4,), (False, True)):
         dataset, settings = Numbers(), dict(batch_size=batch_size, drop_last=drop_last)
@@ -178,6 +178,7 @@ def running(tail: str, num: int = 100, slow: str = '{}', first: str = ''):
     return program_, program_.process.children()
 
 
+@pytest.mark.full
 def test_workers_end_when_the_parent_is_killed():
     started, workers = running('import time; time.sleep(60)')
     assert len(workers) == 2

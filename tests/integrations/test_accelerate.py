@@ -73,3 +73,19 @@ def test_the_state_is_that_of_the_batch_that_was_given_out(accelerator):
         if number == 3: break
     loader.load_state_dict(loader.state_dict())
     assert loader.state_dict() == plain.state_dict()
+
+
+def test_in_its_last_batch_too_the_epoch_is_that_of_the_loop(accelerator):
+    "The loader below has ended by then; with packed rows, epochs have other numbers of batches."
+    import torch
+
+    from timmdata import NaFlex
+    from timmdata.integrations.huggingface import AcceleratedLoader
+    from timmdata.loader import create_loader
+    samples = [(torch.zeros(3, 16 * (1 + k % 7), 16 * (1 + k * 5 % 9), dtype=torch.uint8), k) for k in range(60)]
+    naflex = NaFlex(mode='packed', train_seq_lens=(64,), row_len=64)
+    loader = AcceleratedLoader(create_loader(samples, batch_size=4, is_training=True, seed=3, device='cpu', num_workers=0, scale=(0.1, 1.),
+                                             color_jitter=None, naflex=naflex))
+    for epoch in range(4):
+        expected = epoch, len(loader)
+        assert {(loader.sampler.current, len(loader)) for _ in loader} == {expected}

@@ -1,10 +1,14 @@
 "What every host loader can do, and the adapter for those that are none."
+import copy
+import inspect
+import pickle
+
 import pytest
 import torch
 from loader_parts import Coded, Stream
 from torch.utils.data import DataLoader
 
-from timmdata import BatchBuffer, PrefetchLoader, create_loader
+from timmdata import BatchBuffer, Mixup, PrefetchLoader, create_loader
 from timmdata.datasets.image_dataset import IterableImageDataset
 from timmdata.loaders.base import ForeignLoader, HostLoader, as_host_loader, number_batches
 from timmdata.samplers.epoch import EpochSampler, SampleKey
@@ -56,3 +60,60 @@ def test_switch_of_a_collate_function_of_timm():
     assert loader.mixup_enabled
     loader.mixup_enabled = False
     assert not timms.mixup_enabled
+
+
+SETTINGS = dict(
+    batch_size=2, drop_last=True, sampler=[0, 1], batch_sampler=[[0]], num_workers=3, seed=7, device=torch.device('meta'), collate_fn=len,
+    persistent_workers=False, prefetch_factor=9, pin_memory=True, generator=torch.Generator(), timeout=3, worker_init_fn=print,
+    multiprocessing_context='spawn', num_valid=3, dataset=[1], mixing=None)
+LOADERS = {
+    'prefetch': lambda: create_loader(Coded(8), 8, 4, num_workers=0, device='cpu'), 'batch': lambda: create_loader(Coded(8), 8, 4, **HOST),
+    'stream': lambda: create_loader(IterableImageDataset(reader=Stream(8)), 8, 4, **HOST),
+    'buffer': lambda: BatchBuffer(create_loader(Coded(8), 8, 4, **HOST), batches=4), 'foreign': lambda: ForeignLoader(DataLoader([1])),
+    'prefetch foreign': lambda: PrefetchLoader(DataLoader(Coded(8)), device='cpu')}
+
+
+@pytest.mark.parametrize('kind', LOADERS)
+def test_settings_cannot_be_assigned(kind):
+    "torch's DataLoader refuses some of them; the others would be read back and have no effect."
+    loader = LOADERS[kind]()
+    names = SETTINGS | dict(mean=0.5, std=0.5, img_dtype=torch.float16) if isinstance(loader, PrefetchLoader) else SETTINGS
+    for name, value in names.items():
+        before = getattr(loader, name)
+        with pytest.raises(AttributeError, match=f'{name} of a {type(loader).__name__} cannot be changed.*Create a new loader'):
+            setattr(loader, name, value)
+        assert name == 'batch_sampler' or repr(getattr(loader, name)) == repr(before)   # that is made anew each time
+
+
+@pytest.mark.parametrize('kind', ['prefetch', 'batch'])
+def test_copies_and_own_attributes_are_as_before(kind):
+    loader = LOADERS[kind]()
+    loader.note = 'mine'
+    for other in (copy.copy(loader), pickle.loads(pickle.dumps(loader))):
+        assert other.note == 'mine' and other.batch_size == 4 and other.sampler.seed == loader.sampler.seed
+        with pytest.raises(AttributeError): other.sampler = None
+        assert len(list(other)) == 2
+
+
+def test_the_switch_of_mixing_can_be_assigned():
+    loader = create_loader(Coded(8), 8, 4, True, mixup=Mixup(num_classes=8), num_workers=0, device='cpu')
+    loader.mixup_enabled = False
+    assert not loader.mixup_enabled
+
+
+def test_a_loader_of_ones_own_sets_what_it_provides():
+    "In its `__init__`, also in that of a class below; then it is fixed."
+    class Own(HostLoader):
+        def __init__(self, size): self.batch_size = size
+
+    class More(Own):
+        def __init__(self, size):
+            super().__init__(size)
+            self.seed = 3
+
+    class Same(More): pass
+    for kind in (Own, More, Same):
+        loader = kind(5)
+        assert loader.batch_size == 5 and list(inspect.signature(kind).parameters) == ['size']
+        for name in ('batch_size', 'seed'):
+            with pytest.raises(AttributeError, match=f'{name} of a {kind.__name__} cannot be changed'): setattr(loader, name, 9)

@@ -7,6 +7,7 @@ import shutil
 import threading
 import time
 from itertools import islice
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from loader_parts import Coded, CountingReader, Reporting, Slow, nothing_is_left, plain_collate, wait_until
 from pool_contract import build
+from torch import distributed
 from torch.distributed import checkpoint
 from torch.distributed.checkpoint.stateful import Stateful
 from torch.utils.data import ConcatDataset, DistributedSampler, Subset, WeightedRandomSampler
@@ -111,9 +113,9 @@ def epoch_by_key(dataset, world: int, **settings) -> dict:
     "One epoch of all ranks: target and index decide which image is which."
     found = {}
     for rank in range(world):
-        loader = training(dataset, **settings)
-        order = EpochSampler(dataset, seed=3, num_replicas=world, rank=rank)
-        loader.loader.sampler = order
+        with mock.patch.multiple(distributed, get_world_size=lambda: world, get_rank=lambda rank=rank: rank):
+            loader = training(dataset, distributed=True, **settings)
+        order = loader.sampler
         for k, (images, _) in enumerate(loader):
             keys = list(order.keys(0))[k * BATCH:(k + 1) * BATCH]
             for image, key in zip(images, keys, strict=True):

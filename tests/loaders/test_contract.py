@@ -1,6 +1,7 @@
 "What every loader promises to a trainer, whoever makes the batches."
 import copy
 import pickle
+import warnings
 from functools import cache
 from itertools import islice, product
 
@@ -130,7 +131,8 @@ def test_set_epoch_keeps_a_position_that_was_just_loaded(loader, kind, who, chos
     assert where(loader) == (0, state['position'])
     assert targets(loader) == expected[0][2:]
     loader.load_state_dict(state)
-    chosen(loader).set_epoch(1)   # any other epoch begins at its start
+    with pytest.warns(UserWarning, match=rf'set_epoch\(1\) discards .*, {state["position"]} samples into epoch 0'):
+        chosen(loader).set_epoch(1)   # any other epoch begins at its start
     assert targets(loader) == expected[1]
     loader.load_state_dict(state)
     next(iter(loader))
@@ -260,3 +262,35 @@ def test_a_loop_in_the_loop_of_a_stream_and_a_copy_have_workers_of_their_own():
     assert len([first, *rest]) == len(inner) == 4
     assert [len(targets(copied)), len(targets(pickle.loads(pickle.dumps(copied))))] == [4, 4]
     for one in (loader, copied): one.close()
+
+
+@INDEXED
+@quick(1, 'drop_last', [False, True])
+def test_a_state_of_the_last_batch_means_the_same_in_a_new_loader(kind, who, drop_last):
+    "Whoever saved it, and whoever loads it; the trainer may choose the next epoch, and loses nothing."
+    settings = dict(drop_last=drop_last)
+    with made(kind, who, **settings) as loader:
+        for _ in loader: state = loader.state_dict()
+        following = targets(loader)
+    for choose in (False, True):
+        with made(kind, who, **settings) as loader, warnings.catch_warnings():
+            warnings.filterwarnings('error', 'set_epoch')
+            loader.load_state_dict(state)
+            assert where(loader) == (0, state['position'])
+            if choose: loader.set_epoch(1)
+            else: assert targets(loader) == []
+            assert where(loader) == (1, 0) and targets(loader) == following
+
+
+@quick(2, 'who', [*WORKERS])
+def test_a_loaded_position_in_a_second_lap_is_not_lost_in_silence(who):
+    "Lightning's CombinedLoader('max_size_cycle'): the shorter loader is an epoch ahead of the trainer."
+    with made('prefetch', who) as loader:
+        loader.set_epoch(0)
+        list(loader)
+        batches = iter(loader)
+        next(batches)
+        state = loader.state_dict()
+        assert where(loader) == (1, 4)
+        loader.load_state_dict(state)
+        with pytest.warns(UserWarning, match=r'set_epoch\(0\) discards .*, 4 samples into epoch 1'): loader.sampler.set_epoch(0)

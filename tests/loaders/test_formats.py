@@ -1,15 +1,23 @@
 "Formats: settings without the data, then parts with it; a format of a stranger, beside two plain loaders."
+import warnings
+from collections import UserList, namedtuple
+from functools import partial
+
+import numpy as np
 import pytest
 import torch
 from grids import quick
 from loader_parts import Coded
+from torch.utils.data import DataLoader, default_collate
 from torchvision.transforms.functional import resize
 
 from timmdata.core.arguments import Arguments
+from timmdata.core.sample import fields_of, sample_image
 from timmdata.datasets.image_dataset import ImageDataset
 from timmdata.formats import CustomFormat, FormatParts, ImageFormat, PatchFormat, ViewsFormat
 from timmdata.loader import create_loader, make_loader
 from timmdata.pipeline.batch_transform import BatchTransform
+from timmdata.pipeline.collate import fast_collate
 from timmdata.pipeline.layout import BatchLayout
 from timmdata.pipeline.naflex import NaFlex
 from timmdata.pipeline.sample_transform import SampleTransform, resize_into
@@ -101,3 +109,79 @@ def test_the_arguments_choose_the_format():
         parts = make_loader(given).loader.builder.sample_loader.sample_transforms
         assert [type(part).__name__ for part in parts] == {
             ImageFormat: ['SampleTransform'], ViewsFormat: ['ViewsTransform'], CustomFormat: [], PatchFormat: ['PatchTransform']}[kind]
+
+
+# ---- types of the user's own
+
+class OwnBatch(dict):
+    "As a model's library returns it."
+    note = 'none'
+
+
+class OwnRows(list): pass
+
+
+def own_batch(samples):
+    batch = OwnBatch(zip(('image', 'target'), fast_collate(samples)), names=[f'{target}.jpg' for _, target in samples])
+    batch.note = 'from the worker'
+    return batch
+
+
+def own_rows(samples): return OwnRows(fast_collate(samples))
+def user_list(samples): return UserList(fast_collate(samples))
+def named_tuple(samples): return OwnPair(*fast_collate(samples))
+
+
+class OwnSamples(Coded):
+    "A dataset whose samples have a type of their own."
+    def __getitem__(self, index): return OwnBatch(zip(('image', 'target'), super().__getitem__(index)))
+
+
+OwnPair = namedtuple('OwnPair', 'image target')
+
+
+@pytest.mark.parametrize('settings', [
+    dict(), dict(num_workers=2, worker_type='processes', multiprocessing_context='fork'), dict(use_prefetcher=False, device=None),
+    pytest.param(dict(num_workers=2, worker_type='threads'), marks=pytest.mark.full)], ids=str)
+@pytest.mark.parametrize('collate', [own_batch, own_rows, user_list, named_tuple, None])
+def test_a_batch_of_the_users_own_type_keeps_it(collate, settings):
+    "From the function or the dataset to the training loop, as with torch's DataLoader."
+    dataset = OwnSamples(8) if collate is None else Coded(8)
+    loader = create_loader(dataset, 4, 4, **{'num_workers': 0, 'device': 'cpu', **settings}, collate_fn=collate)
+    plain = create_loader(Coded(8), 4, 4, num_workers=0, device='cpu')
+    torchs = DataLoader(dataset, 4, collate_fn=collate or (lambda samples: default_collate([OwnBatch(target=0) for _ in samples])))
+    with loader:
+        for batch, (images, targets), theirs in zip(loader, plain, torchs, strict=True):
+            assert type(batch) is type(theirs) and torch.equal(sample_image(batch), images)
+            assert torch.equal(fields_of(batch)['target'], targets)
+            if collate is own_batch:
+                assert batch.note == 'from the worker' and batch['names'] == [f'{target}.jpg' for target in targets.tolist()]
+
+
+@pytest.mark.parametrize('collate, expected', [(own_batch, OwnBatch), (own_rows, OwnRows), (named_tuple, tuple)])
+def test_a_mask_is_added_to_the_users_own_type(collate, expected):
+    "A named tuple has no room for it."
+    batch = next(iter(create_loader(Coded(3), 4, 4, num_workers=0, device='cpu', collate_fn=collate, valid_mask=True, pad_last=True)))
+    assert type(batch) is expected
+    mask = batch['valid'] if expected is OwnBatch else batch[-1]
+    assert mask.tolist() == [True, True, True, False]
+
+
+ARRAYS = dict(color_jitter=[0.4, 0.3, 0.2], scale=[0.25, 0.75], ratio=[0.75, 1.25], mean=[0.5, 0.25, 0.5], std=[0.25, 0.5, 0.25],
+              gaussian_blur_radius=[0.5, 2.])
+
+
+@pytest.mark.parametrize('name', ARRAYS)
+@pytest.mark.parametrize('is_training', [True, False])
+def test_an_array_means_what_a_list_means(name, is_training):
+    "timm ignores those of training in evaluation."
+    def batch(value):
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter('always')
+            settings = dict(num_workers=0, device='cpu', gaussian_blur_prob=0.5)
+            loader = create_loader(Coded(4), 32, 4, is_training, seed=0, **settings, **{name: value})
+        return next(iter(loader))[0], [str(one.message) for one in found]
+    images, told = batch(ARRAYS[name])
+    for kind in (np.array, partial(torch.tensor, dtype=torch.float64)):
+        found = batch(kind(ARRAYS[name]))
+        assert torch.equal(found[0], images) and found[1] == told

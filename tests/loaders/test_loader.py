@@ -139,7 +139,9 @@ def test_persistent_workers_are_the_same_and_others_are_not():
     assert os.getpid() not in set.union(*processes)
 
 
-@KINDS
+@pytest.mark.parametrize('settings', [
+    pytest.param(dict(num_workers=0), marks=pytest.mark.full), THREADS, pytest.param(PROCESSES, marks=pytest.mark.full)],
+    ids=['inline', 'threads', 'processes'])
 def test_threads_files_and_memory_are_stable_over_epochs(settings):
     process = psutil.Process()
     loader = create_loader(Coded(600), 64, 50, True, re_prob=0.5, **settings, **CPU)
@@ -167,6 +169,7 @@ def ranks(tmp_path_factory):
     return [json.loads((folder/f'rank{rank}.json').read_text()) for rank in (0, 1)]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize('case', [0, 1])
 def test_two_ranks_have_disjoint_shares(ranks, case):
     (num, is_training), ranks = SHARES[case], [rank[case] for rank in ranks]
@@ -334,7 +337,7 @@ def test_evaluation_does_not_substitute_in_a_subset_either(samples):
 TRAINING, V, T = dict(is_training=True), ValueError, TypeError
 WRONG = [
     *[(V, 'batch_size', dict(batch_size=size)) for size in (0, 2.5, '8', None)], (V, 'num_workers', dict(num_workers=-1)),
-    *[(V, 'input_size', dict(input_size=size)) for size in (0, 2.5, '224', (), (8,), (1, 3, 8, 8), (8, None), True, None)],
+    *[(V, 'input_size', dict(input_size=size)) for size in (0, 2.5, '224', (), (8,), (2, 3, 8, 8), (8, None), True, None)],
     (V, 'mean has length 3, .*4 channels', dict(input_size=(4, 8, 8))), (V, 'std', dict(std=(1., -1., 1.))),
     (V, 'std', dict(std=0., use_prefetcher=False)), (V, 'crop_pct', dict(crop_pct=0.)), (V, 'interpolation', dict(interpolation='cubic')),
     (V, 'border', dict(crop_border_pixels=-1)), (V, 'scale', dict(**TRAINING, scale=(1., 0.5))),
@@ -344,8 +347,8 @@ WRONG = [
     (V, 'num_aug_splits', dict(**TRAINING, num_aug_splits=1)), (V, 'num_aug_repeats', dict(**TRAINING, num_aug_repeats=0.5)),
     (V, 'input_size_choices', dict(**TRAINING, input_size_choices=[])), (V, 'seed', dict(**TRAINING, seed=2**63)),
     (V, 'num_aug_splits and mixup', dict(**TRAINING, num_aug_splits=2, mixup=Mixup(num_classes=9))),
-    (V, 'use_prefetcher=False with transform and mixup .* without transform= and collate_fn=',
-     dict(**TRAINING, use_prefetcher=False, transform=str, mixup=Mixup())),
+    (V, 'use_prefetcher=False with collate_fn and mixup .* images are finished before collate_fn gets them',
+     dict(**TRAINING, use_prefetcher=False, collate_fn=list, mixup=Mixup())),
     (V, 'input_size_choices and transform', dict(**TRAINING, input_size_choices=[8], transform=str)),
     (NotImplementedError, 'tf_preprocessing', dict(tf_preprocessing=True)), (V, 'worker_seeding', dict(worker_seeding='none')),
     (V, 'divided twice', dict(sampler=DistributedSampler(range(12), 2, 0), distributed=True)),
@@ -367,7 +370,8 @@ def test_wrong_argument_is_an_error_before_the_first_batch(error, message, wrong
 
 @pytest.mark.parametrize('image, message', [
     (torch.rand(3, 8, 8), 'float32'), (np.zeros((8, 8, 3), np.uint16), 'uint16'),
-    ('a.jpg', "the path 'a.jpg' as an image: .* read the files with ImageDataset"), (None, 'NoneType')])
+    ('a.jpg', "the path 'a.jpg' as an image: .* read the files with ImageDataset"),
+    (None, 'None instead of an image: leave such samples out')])
 def test_wrong_images_are_errors(image, message):
     with pytest.raises(TypeError, match=message): list(create_loader([(image, 0)], 8, 1, num_workers=0, **CPU))
 

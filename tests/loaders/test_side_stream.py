@@ -9,6 +9,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections import OrderedDict, UserDict, UserList, deque
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,7 @@ import torch
 from streams import LateStream, RecordingStream, numbers, stage_of, threads, wait_until
 
 from timmdata.core.memory_pool import MemoryPool
-from timmdata.loaders.side_stream import SideStream, iterate_ahead
+from timmdata.loaders.side_stream import SideStream, iterate_ahead, move_to_device
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -348,3 +350,27 @@ def test_side_stream_orders_both_ways():
     side.hand_over([made], event)
     assert (made + 1).sum().item() == 2000   # … and the consumer waits for it on the device
     assert event.query()
+
+
+class Own(dict): pass
+
+
+@pytest.mark.parametrize('make', [
+    Own, OrderedDict, UserDict, lambda fields: UserList(fields.values()), lambda fields: deque(fields.values()),
+    lambda fields: {'inside': [Own(fields)]}])
+def test_tensors_in_any_container_reach_the_device(make):
+    "A container that is passed over would leave its tensors behind, and their memory would be reused too early."
+    batch = make({'image': torch.zeros(2), 'name': 'a', 'numbers': range(3)})
+    moved = move_to_device(batch, torch.device('meta'))
+    def found(value):
+        if isinstance(value, torch.Tensor): return [value.device.type]
+        if isinstance(value, str) or not isinstance(value, (Mapping, Sequence)): return []
+        values = value.values() if isinstance(value, Mapping) else value
+        return [device for one in values for device in found(one)]
+    assert type(moved) is type(batch) and found(moved) == ['meta'] and found(batch) == ['cpu']
+
+
+def test_what_has_no_tensor_is_not_copied():
+    names = UserList(['a', 'b'])
+    moved = move_to_device([torch.zeros(2), names, range(3), 'text'], torch.device('meta'))
+    assert moved[1] is names and moved[2] == range(3) and type(moved) is list

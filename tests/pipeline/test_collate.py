@@ -1,4 +1,7 @@
 "Batches beside torch's own collate function, and what is refused."
+from collections import OrderedDict, UserDict, UserList, defaultdict, namedtuple
+from types import MappingProxyType
+
 import numpy as np
 import pytest
 import torch
@@ -6,6 +9,7 @@ from grids import quick
 from PIL import Image
 from torch.utils.data import default_collate
 
+from timmdata.core.sample import fields_of
 from timmdata.pipeline.collate import fast_collate
 
 
@@ -41,3 +45,46 @@ def test_first_views_come_first_and_fields_follow_them(num_views, as_dict):
 def test_skipped_samples_are_left_out():
     a, b = images_of(2)
     assert fast_collate([None, (a, 1), None, (b, 2)])[1].tolist() == [1, 2] and fast_collate([None]) is None
+
+
+# ---- types of the user's own
+
+class Own(dict):
+    source = 'nowhere'
+
+
+class Fixed(tuple):
+    "A tuple that is made from something else than its values."
+    def __new__(cls, image, target): return super().__new__(cls, (image, target))
+
+
+class Rows(list): pass
+
+
+Pair = namedtuple('Pair', 'image target')
+FORMS = {
+    'own dict': Own, 'OrderedDict': OrderedDict, 'defaultdict': lambda fields: defaultdict(list, fields), 'UserDict': UserDict,
+    'read-only': MappingProxyType, 'dict': dict, 'namedtuple': lambda fields: Pair(**fields),
+    'own list': lambda fields: Rows(fields.values()),
+    'UserList': lambda fields: UserList(fields.values())}
+
+
+@pytest.mark.parametrize('form', FORMS)
+def test_types_are_those_of_torchs_batches(form):
+    samples = [FORMS[form]({'image': torch.full((3, 2, 2), k, dtype=torch.uint8), 'target': k}) for k in range(3)]
+    if form == 'own dict': samples[0].source = 'a camera'
+    ours, theirs = fast_collate(samples), default_collate(samples)
+    assert type(ours) is type(theirs) and vars_of(ours) == vars_of(theirs) and fields_of(samples[1])['target'] == 1
+    ours, theirs = fields_of(ours), fields_of(theirs)
+    assert [*ours] == [*theirs] and all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def vars_of(batch) -> dict: return {name: value for name, value in getattr(batch, '__dict__', {}).items() if name != 'data'}
+
+
+def test_a_type_that_cannot_be_made_from_values_becomes_a_tuple():
+    "torch gives a list."
+    images = torch.zeros(2, 3, 2, 2, dtype=torch.uint8)
+    batch = fast_collate([Fixed(image, 5) for image in images])
+    assert type(batch) is Fixed or type(batch) is tuple
+    assert torch.equal(batch[0], images) and batch[1].tolist() == [5, 5]

@@ -7,8 +7,9 @@ import torch
 from grids import quick
 from loader_parts import Coded
 from PIL import Image
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, Subset
 
+from timmdata import create_loader
 from timmdata.datasets.image_dataset import ImageDataset
 from timmdata.pipeline.batch_transform import BatchTransform, BatchTransformSettings
 from timmdata.pipeline.fetch import BatchBuilder, HostBatch, SampleLoader
@@ -142,3 +143,11 @@ def test_a_sample_transform_says_the_shapes_of_the_rows(samples, kind):
     assert pictures.shape == (len(present), 3, 16, 16) and brightness.shape == (len(present), 5) and len(targets) == len(present) < len(odd)
     assert pictures[:, 0, 0, 0].tolist() == present and pictures.is_contiguous(memory_format=torch.channels_last)
     assert builder.layout().num_bytes(2) == 2 * (3 * 16 * 16 + 5)
+
+
+@pytest.mark.parametrize('indices', [[0., 1.7], [True, False], ['1', '0']])
+def test_what_is_no_index_of_a_subset_is_an_error(indices):
+    "It was cut to an integer; torch passes it to the dataset."
+    samples = Subset([(Image.new('RGB', (8, 8)), k) for k in range(3)], indices)
+    with pytest.raises(TypeError, match='a Subset has .*, as an index: must be an integer'):
+        next(iter(create_loader(samples, 8, 2, num_workers=0, device='cpu')))

@@ -3,7 +3,7 @@ import itertools
 
 import pytest
 import torch
-from grids import quick
+from grids import every_eleventh, quick
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms import functional as F
 
@@ -24,12 +24,13 @@ def window_of(image, crop) -> tuple[int, int]:
     return value // image.shape[2] - place[0], value % image.shape[2] - place[1]
 
 
-@quick(1, 'size, crop_pct', [((224, 224), None), ((224, 224), 1.), ((33, 33), 0.9), ((7, 7), 0.3)])
+@quick(1, 'size, crop_pct', [((33, 33), 0.9), ((224, 224), None), ((224, 224), 1.), ((7, 7), 0.3)])
 @quick(1, 'mode', ['center', 'squash'])
+@pytest.mark.examples
 def test_evaluation_is_resize_and_center_crop_of_torchvision(size, crop_pct, mode):
     geometry = CenterCrop(AugmentSettings(size, crop_pct=crop_pct, crop_mode=mode))
     scaled = int(size[0] / (crop_pct or 0.875))
-    for height, width in itertools.product(EDGES, EDGES):
+    for height, width in every_eleventh(itertools.product(EDGES, EDGES)):
         blank = torch.zeros(1, 1, 1).expand(1, height, width)
         resized = F.resize(blank, scaled if mode == 'center' else [scaled, scaled], InterpolationMode.NEAREST)
         choices, is_read_in_part = geometry(height, width), tuple(resized.shape[1:]) == (height, width) and min(height, width) >= size[0]

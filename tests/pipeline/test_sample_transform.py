@@ -23,6 +23,7 @@ from timmdata.pipeline.params import AppearanceParams, ParamSampler, SampleParam
 from timmdata.pipeline.sample_transform import (
     DecodeSettings,
     SampleTransform,
+    apply_color,
     apply_flips,
     crop_with_pillow,
     crop_with_torch,
@@ -78,7 +79,7 @@ def assert_rounding(counts, one: float = 0.01, two: float = 1e-4):
 
 
 @pytest.mark.parametrize('source', ['samples', pytest.param('imagenet-200', marks=pytest.mark.full)])
-@pytest.mark.parametrize('kind', ['evaluation', 'training'])
+@quick(1, 'kind', ['training', 'evaluation'])
 @quick(1, 'interpolation', TWO)
 def test_default_pixels_are_pillows_but_for_rounding(samples, interpolation, kind, source):
     counts, paths = Counter(), photographs(samples, source)
@@ -230,7 +231,7 @@ def test_a_part_of_a_resized_image(interpolation):
     assert num_left_out == 0 if interpolation == 'lanczos' else num_left_out > 2000
 
 
-@pytest.mark.parametrize('decoder', DECODERS)
+@quick(1, 'decoder', DECODERS)
 @quick(1, 'interpolation', ['bilinear', 'bicubic'])
 def test_dct_scaling_is_near_to_the_full_decode(samples, interpolation, decoder):
     """At least 37 dB beside the same crop decoded in full. The crop itself is rounded to pixels of the smaller picture: it
@@ -322,3 +323,23 @@ def test_replayed_choices_are_the_same_for_both_modes(samples, mode):
     choices = [create_loader(ImageDataset(samples), color_jitter_mode=m, **settings).replay(0, 1).appearance_params
                for m in ('fused', mode)]
     assert choices[0] == choices[1] and all(c.color for c in choices[0])
+
+
+COLORS = dict(brightness=F.adjust_brightness, contrast=F.adjust_contrast, saturation=F.adjust_saturation, hue=F.adjust_hue,
+              grayscale=lambda image, factor: F.rgb_to_grayscale(image, len(image)))
+
+
+@pytest.mark.parametrize('dtype', [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize('channels', [1, 3])
+@pytest.mark.parametrize('name', COLORS)
+def test_colors_of_tensors_are_torchvisions_in_any_default_dtype(name, channels, dtype):
+    "torchvision multiplies uint8 by a Python number, which torch does in its default dtype; ours are its results in float32."
+    [image] = allocate_rows(1, channels, (40, 30))
+    image.copy_(torch.randint(0, 256, image.shape, generator=torch.Generator().manual_seed(0)))
+    factors = (0.3, -0.45, 0.07) if name == 'hue' else (0.3, 0.71, 1., 1.9, 0.)
+    for factor in factors:
+        expected = COLORS[name](image, factor)
+        torch.set_default_dtype(dtype)   # the fixture of all tests restores it
+        found = apply_color(image, [(name, factor)])
+        torch.set_default_dtype(torch.float32)
+        assert found.dtype == torch.uint8 and torch.equal(found, expected), factor

@@ -17,7 +17,8 @@ import torch
 from PIL import Image
 
 import timmdata
-from timmdata.timm_names import HERE, TIMM
+from timmdata.timm_names import DROPPED, HERE
+from timmdata.timm_names import MODULES as KNOWN_MODULES
 
 SAME = """DEFAULT_CROP_MODE DEFAULT_CROP_PCT IMAGENET_DEFAULT_MEAN IMAGENET_DEFAULT_STD IMAGENET_DPN_MEAN IMAGENET_DPN_STD
     IMAGENET_INCEPTION_MEAN IMAGENET_INCEPTION_STD OPENAI_CLIP_MEAN OPENAI_CLIP_STD MaybePILToTensor MaybeToTensor RandomCropOrPad
@@ -69,7 +70,22 @@ def public_names(module) -> set[str]:
 def test_every_name_is_accounted_for_once():
     names = [*SAME, *BETTER, *FORWARDED]
     assert set(names) == public_names(timm.data) and len(names) == len(set(names))
-    assert {*SAME, *BETTER} <= set(timmdata.__all__) <= set(dir(timmdata)) and len(timmdata.__all__) == len(set(timmdata.__all__))
+    assert {*SAME, *BETTER} <= set(timmdata.__all__) - {*FORWARDED} <= set(dir(timmdata))
+    assert len(timmdata.__all__) == len(set(timmdata.__all__))
+
+
+def star(module: str) -> dict:
+    scope = {}
+    exec(f'from {module} import *', scope)
+    return {name: value for name, value in scope.items() if not name.startswith('__') and not isinstance(value, types.ModuleType)}
+
+
+@pytest.mark.parametrize('module', ['', '.dataset', '.mixup', '.scheduled_sampler', '.transforms', '.transforms_factory', '.loader'])
+def test_a_star_imports_what_it_imports_from_timm(module):
+    timms, ours = star(f'timm.data{module}'), star(f'timmdata{module}')
+    has_file = find_spec(f'timmdata{module}').has_location and module   # its own names: a few more and less
+    if not has_file: assert set(timms) <= set(ours)
+    for name in {*timms} & {*ours} - OURS: assert ours[name] is timms[name]
 
 
 @pytest.mark.parametrize('name', FORWARDED)
@@ -77,7 +93,7 @@ def test_what_is_timms_own_is_forwarded(name):
     scope = {}
     exec(f'from timmdata import {name}', scope)
     assert scope[name] is getattr(timmdata, name) is getattr(timm.data, name)
-    assert name not in timmdata.__all__   # so that `from timmdata import *` and help(timmdata) need no timm
+    assert name not in dir(timmdata)   # so that completion in an editor does not import timm
 
 
 def parameters(what) -> list[str]:
@@ -108,9 +124,13 @@ def test_what_is_offered_takes_timms_words(name):
 @pytest.mark.parametrize('name, meant', [('ImageFolder', 'ImageDataset'), ('DataLoader', 'create_loader'),
                                          ('create_loadr', 'create_loader'), ('MixUp', 'Mixup'), ('qqq', None)])
 def test_a_name_that_is_not_there_is_said_with_the_one_that_is_meant(name, meant):
-    message = f"timmdata has no '{name}'" + (f': did you mean {meant}' if meant else '$')
+    message = f"^timmdata has no '{name}'" + (rf': did you mean {meant}\?$' if meant else '$')
     with pytest.raises(AttributeError, match=message): getattr(timmdata, name)
-    with pytest.raises(ImportError): exec(f'from timmdata import {name}')
+    with pytest.raises(ImportError, match=message) as found: exec(f'from timmdata import {name}')
+    assert type(found.value) is ImportError and not hasattr(timmdata, name) and getattr(timmdata, name, 1) == 1
+    with pytest.raises(ImportError, match=f"timmdata.loader has no '{name}x'"): exec(f'from timmdata.loader import {name}x')
+    assert not hasattr(timmdata.loader, f'{name}x')
+    with pytest.raises(ModuleNotFoundError, match=f"No module named 'timmdata.{name}'"): import_module(f'timmdata.{name}')
 
 
 @pytest.mark.parametrize('case', [odd_batch, odd_collate])
@@ -185,12 +205,15 @@ def made_in(module: str) -> set[str]:
     return {name for name in names if name.isidentifier() and not name.startswith('_')}
 
 
-def test_all_modules_of_timm_are_listed_with_their_names():
-    assert {*TIMM} == {'', *MODULES}
-    for package in ('', '.readers'): assert {*TIMM[package].split()} == made_in(package)
-    for module, names in TIMM.items():
-        assert made_in(module) <= {*names.split()} and len(names.split()) == len({*names.split()}), module
-    assert OURS <= {name for names in TIMM.values() for name in names.split()}
+def test_all_modules_of_timm_are_known():
+    assert {*KNOWN_MODULES} == {*MODULES}
+
+
+def names_in(module: str) -> set[str]:
+    "All names of a module of timm.data: private ones, and those that it only imports; without TensorFlow, those that it makes."
+    try: found = vars(import_module(f'timm.data{module}'))
+    except ImportError: return made_in(module)
+    return {name for name, value in found.items() if not name.startswith('__') and not isinstance(value, types.ModuleType)}
 
 
 @pytest.mark.parametrize('module', MODULES)
@@ -198,17 +221,51 @@ def test_what_is_imported_from_a_module_of_timm_is_imported_from_here(module):
     here = import_module(f'timmdata{module}')
     try: theirs = import_module(f'timm.data{module}')
     except ImportError as error: theirs = error   # it needs TensorFlow
-    for name in TIMM[module].split():
+    for name in names_in(module):
         if name not in OURS and isinstance(theirs, ImportError):
             with pytest.raises(type(theirs), match=str(theirs)): getattr(here, name)
             continue
         scope = {}
         exec(f'from timmdata{module} import {name}', scope)
-        if name not in OURS: assert scope[name] is getattr(theirs, name)
-        else: assert not getattr(scope[name], '__module__', 'timmdata').startswith('timm.')
-        if hasattr(timmdata, name): assert scope[name] is getattr(timmdata, name)
-    assert {*TIMM[module].split()} <= {*dir(here)} or find_spec(f'timmdata{module}').has_location
-    with pytest.raises(ImportError, match='qqq'): exec(f'from timmdata{module} import qqq')
+        if name in OURS: assert not getattr(scope[name], '__module__', 'timmdata').startswith('timm.')
+        elif not find_spec(f'timmdata{module}').has_location: assert scope[name] is getattr(theirs, name)
+        if hasattr(timmdata, name): assert scope[name] is getattr(timmdata, name) or name not in OURS
+    if not isinstance(theirs, ImportError) and not find_spec(f'timmdata{module}').has_location:
+        assert {*star(f'timm.data{module}')} == {*dir(here)}
+    needed = 'tensorflow' if isinstance(theirs, ImportError) else 'qqq'
+    with pytest.raises(ImportError, match=needed): exec(f'from timmdata{module} import qqq')
+
+
+OLD = """from timm.data.transforms import _pil_interp
+from timm.data import Dataset, DatasetTar
+from timm.data.dataset import Dataset
+from timm.data.parsers import create_parser, ParserImageFolder
+from timm.data.parsers.parser import Parser
+from timm.data.parsers.parser_factory import create_parser
+from timm.data.parsers.parser_image_folder import ParserImageFolder, find_images_and_targets
+from timm.data.parsers.parser_image_in_tar import ParserImageInTar
+from timm.data.parsers.parser_image_tar import ParserImageTar
+from timm.data.parsers.class_map import load_class_map
+from timm.data.parsers.constants import IMG_EXTENSIONS
+import timm.data.parsers.parser_factory
+from timm.data.loader import _worker_init, expand_to_chs""".splitlines()
+
+
+@pytest.mark.parametrize('line', OLD)
+def test_what_older_scripts_import_is_here_under_its_old_name(line):
+    "timm itself dropped these names, but `_worker_init`; the new ones are timm's own."
+    scope = {}
+    exec(line.replace('timm.data', 'timmdata'), scope)
+    for name in {*scope} & {*DROPPED}: assert scope[name].__name__ == DROPPED[name]
+
+
+def test_the_old_names_work(samples):
+    scope = {}
+    exec('from timmdata import Dataset, create_parser\nfrom timmdata.transforms import _pil_interp', scope)
+    assert len(scope['Dataset'](str(samples/'val'))) == len(timm.data.ImageDataset(str(samples/'val')))
+    parser = scope['create_parser']('', str(samples/'val'))
+    assert [*parser.class_to_idx] == [*timm.data.create_reader('', str(samples/'val')).class_to_idx]
+    for name in ('bicubic', 'lanczos', 'hamming', 'bilinear'): assert scope['_pil_interp'](name) == timm.data.str_to_pil_interp(name)
 
 
 def test_a_module_of_timm_is_an_attribute_and_pickles_name_the_true_one():
@@ -216,7 +273,7 @@ def test_a_module_of_timm_is_an_attribute_and_pickles_name_the_true_one():
     assert timmdata.readers.reader_factory.create_reader is timmdata.create_reader
     scope = {}
     exec('from timmdata.scheduled_sampler import *', scope)
-    assert {*TIMM['.scheduled_sampler'].split()} <= {*scope}
+    assert {'ScheduledBatchSampler', 'ScheduledTransformDataset'} <= {*scope}
 
 
 WITHOUT_TIMM = '''
@@ -225,16 +282,24 @@ sys.modules['timm'] = None
 import timmdata.dataset, timmdata.mixup
 assert 'torch' not in sys.modules   # until a name is asked for
 from importlib import import_module
-from timmdata.timm_names import HERE, TIMM
-ours = {name for names in HERE.values() for name in names.split()}
-for module, names in TIMM.items():
-    here = import_module(f'timmdata{module}')
+from timmdata.timm_names import HERE, MODULES
+for home, names in HERE.items():
     for name in names.split():
-        try: exec(f'from timmdata{module} import {name}')
-        except ImportError as error:
-            assert name not in ours and f"{name} is timm's own (timm.data{module})" in str(error) and 'pip install timm' in str(error)
-        else: assert name in ours, name
-    assert not hasattr(here, 'qqq')
+        for module in (home, '.dataset', '.loader', '.readers'): exec(f'from timmdata{module} import {name}')
+for module in ['', *MODULES]:
+    here = import_module(f'timmdata{module}')
+    assert not hasattr(here, 'MultiEpochsDataLoader')
+    try: exec(f'from timmdata{module} import MultiEpochsDataLoader')
+    except ImportError as error:
+        assert f"the names of timm.data{module} come from timm, which is not installed: pip install timm" in str(error), error
+    else: raise AssertionError
+try: exec('from timmdata.scheduled_sampler import *')
+except ImportError as error: assert 'pip install timm' in str(error)
+else: raise AssertionError
+from timmdata.parsers import create_parser
+try: from timmdata import ImageFolder
+except ImportError as error: assert str(error) == "timmdata has no 'ImageFolder': did you mean ImageDataset?"
+else: raise AssertionError
 exec('from timmdata import *')
 import pydoc, timmdata
 assert 'create_loader' in pydoc.render_doc(timmdata)

@@ -6,10 +6,10 @@ import re
 from pathlib import PurePosixPath
 
 import pytest
-from notebooks import DIRECTIVE, default_exp, find_notebooks, needed, read_notebook, split_cell
+from notebooks import DIRECTIVE, FRAMEWORKS, default_exp, find_notebooks, needed, read_notebook, split_cell
 from synthetic import ROOT, code, md, notebook, shown, stream
 
-DIRECTIVES = re.compile(r'export|exporti|exports|hide|eval: false|echo: false|code-fold: true|notest|default_exp [\w.]+|needs: \w+')
+DIRECTIVES = re.compile(r'export|exporti|exports|hide|eval: false|echo: false|code-fold: true|notest|default_exp [\w.]+')
 MAX_IMAGE_BYTES = 60_000
 ADDRESS = re.compile(r'\bat 0x[0-9a-f]{6,}', re.IGNORECASE)
 ABSOLUTE = re.compile(r'(?<![\w.~/-])/(?:home|root|tmp|work|Users)/|\b[A-Z]:\\(?!n\b)', re.MULTILINE)
@@ -20,7 +20,7 @@ NOTEBOOKS = {p.relative_to(ROOT/'nbs').as_posix(): read_notebook(p) for p in fin
 def source_problems(source: str, directives: list[str], text: str):
     "Directives that nbdev would ignore, and imports that share a cell: nbdev executes every cell that holds one."
     for directive in directives:
-        if not DIRECTIVES.fullmatch(directive): yield f'unknown directive `#| {directive}`'
+        if not DIRECTIVES.fullmatch(directive) and directive not in FRAMEWORKS: yield f'unknown directive `#| {directive}`'
     for line in source.split('\n'):
         if DIRECTIVE.match(line) and not line.startswith('#| '): yield f'write a directive as `#| name`, not `{line}`'
     if any(map(DIRECTIVE.match, text.split('\n'))): yield 'directive below code'

@@ -1,136 +1,115 @@
-"Every notebook runs top to bottom in a process of its own, says what it has stored, and stays as it is."
+"tools/pages.py runs notebooks as nbdev_test does, and finds each cell that fails or no longer says what its page shows."
 import os
-from concurrent.futures import ThreadPoolExecutor, wait
-from queue import SimpleQueue
+import subprocess
+import sys
 
 import nbformat
 import pytest
-from forked import ForkServer, check
-from jpegtran import require_jpegtran
 from nbclient.exceptions import CellExecutionError
-from notebooks import NOT_TESTED, find_notebooks
-from save import execute, join_streams, kernel_env
+from notebooks import FRAMEWORKS, find_notebooks, needed, read_notebook
+from save import execute, join_streams
 from synthetic import ROOT, code, notebook, stream, write_notebook
 
-# they run after the others, alone, and never say the same twice
-MEASURE_TIME = ('measure/10_stages.ipynb', 'measure/20_diagnosis.ipynb', 'guides/faster.ipynb')
-WITH_JPEGTRAN = ('core/52_restarts.ipynb', 'datasets/70_packing.ipynb', 'guides/pack.ipynb')
-pytestmark = [pytest.mark.full, pytest.mark.timeout(600)]   # those that run alone wait for the others
-IDS = [p.relative_to(ROOT/'nbs').as_posix() for p in find_notebooks()]
-
-
-@pytest.fixture(scope='session')
-def caches(tmp_path_factory):
-    "Caches shared by all cases, so that the samples are made once and nothing is written into the user's home."
-    base = tmp_path_factory.mktemp('notebooks')
-    return {'TIMMDATA_CACHE': str(base/'cache'), 'IPYTHONDIR': str(base/'ipython'), 'MPLCONFIGDIR': str(base/'mpl')}
-
-
-@pytest.fixture(scope='module')   # other tests look for processes that are left
-def server(caches, tmp_path_factory):
-    "Runs notebooks in forks of a process that has imported torch already."
-    server = ForkServer(kernel_env(caches), tmp_path_factory.mktemp('server'))
-    yield server
-    server.close()
+pytestmark = [pytest.mark.full, pytest.mark.timeout(120)]
+NBDEV_TEST = os.path.join(os.path.dirname(sys.executable), 'nbdev_test')
+VALUE = {'output_type': 'execute_result', 'execution_count': 1, 'metadata': {}}
+LONG = {'data': {'text/plain': f"[{'a' * 60!r},\n {'b' * 60!r}]"}}
+FAILING = {   # by name: a notebook, and what is said about it by `nbdev_test` and by our tool
+    'fails': (notebook(code('x = 1'), code('assert x == 2, "x is not two"'), code('print("not reached")')), 'x is not two'),
+    'syntax': (notebook(code('def f(:')), 'SyntaxError'),
+    'missing': (notebook(code('import nowhere_to_be_found')), 'ModuleNotFoundError'),
+    'exits': (notebook(code('raise SystemExit')), 'SystemExit')}
+STALE = {   # by name: a notebook, and what our tool says about it; `nbdev_test` has no objection
+    'text': (notebook(code('print(1 + 1)', stream('3\n'))), 'the page shows\n3\nand the cell says now\n2\n'),
+    'value': (notebook(code('[2]', {**VALUE, 'data': {'text/plain': '[1]'}})), 'the page shows\n[1]\nand the cell says now\n[2]\n'),
+    'silent': (notebook(code('x = 1', stream('1\n'))), 'the page shows\n1\nand the cell says now\n\n')}
+FRESH = {
+    'text': notebook(code('print("as stored")', stream('as stored\n')), code('["a" * 60, "b" * 60]', {**VALUE, **LONG})),
+    'volatile': notebook(code('print(object(), "/tmp/xyz", "took 1.25 s")', stream('<object object at 0x7f> /tmp/abc took 3 s\n'))),
+    'marked': notebook(code('#| eval: false\nraise ValueError', stream('2\n')), code('#| notest\nraise ValueError'),
+                       code('#| hide\nran = True'), code('assert ran')),
+    'framework': notebook(code('#| lightning\nimport nowhere_to_be_found', stream('recorded elsewhere\n'))),
+    'package': notebook(code('import timmdata'), code(f'assert timmdata.__file__.startswith({str(ROOT)!r})'))}
 
 
 @pytest.fixture(scope='module')
-def running(request, server, caches, tmp_path_factory):
-    "The notebooks that are tested, two at a time; by name, what will come of it."
-    free, servers = SimpleQueue(), [server]
-    if 'PYTEST_XDIST_WORKER' not in os.environ: servers.append(ForkServer(kernel_env(caches), tmp_path_factory.mktemp('server')))
-    for one in servers: free.put(one)
-
-    def run(name: str):
-        path, one = ROOT/'nbs'/name, free.get()
-        before = path.read_bytes()
-        try: found = check(path, one)
-        finally: free.put(one)
-        assert path.read_bytes() == before
-        return found
-
-    tested = [item.callspec.params['name'] for item in request.session.items if getattr(item, 'function', None) is test_notebook]
-    together, alone = ThreadPoolExecutor(len(servers)), ThreadPoolExecutor(1)
-    started = {name: together.submit(run, name) for name in tested if name not in MEASURE_TIME}
-    alone.submit(wait, list(started.values()))
-    yield {**started, **{name: alone.submit(run, name) for name in tested if name in MEASURE_TIME}}
-    for pool in (together, alone): pool.shutdown(cancel_futures=True)
-    for one in servers[1:]: one.close()
+def caches(tmp_path_factory) -> dict[str, str]:
+    "Folders that pages write to, in place of the user's."
+    base = tmp_path_factory.mktemp('caches')
+    return {'TIMMDATA_CACHE': str(base/'cache'), 'IPYTHONDIR': str(base/'ipython'), 'MPLCONFIGDIR': str(base/'mpl')}
 
 
-@pytest.mark.parametrize('name', IDS)
-def test_notebook(name, running):
-    if name in WITH_JPEGTRAN: require_jpegtran()
-    found = running[name].result()
-    assert name in MEASURE_TIME or not found, f'run `python tools/save.py nbs/{name}`, and look at what has changed'
+def run(folder, caches, *options: str, program=('tools/pages.py',)) -> subprocess.CompletedProcess:
+    command = [sys.executable, *program, '--path', str(folder), *options]
+    return subprocess.run(command, cwd=ROOT, env={**os.environ, **caches}, capture_output=True, text=True)
 
 
-def written(path, *cells: str):
-    write_notebook(path, notebook(*map(code, cells)))
-    return path
+def failed(done) -> set[str]:
+    "The names of the notebooks that failed, as nbdev lists them at its end."
+    return {line.strip().removesuffix('.ipynb') for line in done.stderr.split('='*50)[-1].split('\n') if line.strip()}
 
 
-def test_failing_cell_is_an_error(tmp_path, server):
-    path = written(tmp_path/'fails.ipynb', 'x = 1', 'assert x == 2, "x is not two"', 'print("not reached")')
-    with pytest.raises(RuntimeError, match='(?s)fails.ipynb: cell 1 failed.*x is not two'): server.run(path)
+def write(folder, notebooks: dict):
+    for name, nb in notebooks.items(): write_notebook(folder/f'{name}.ipynb', nb)
+    return folder
 
 
-@pytest.mark.parametrize('source, message', [
-    ('def f(:', 'SyntaxError'), ('import nowhere_to_be_found', 'ModuleNotFoundError'), ('raise SystemExit', 'SystemExit'),
-    ('import os; os._exit(3)', 'in the middle'), ('import os, signal; os.kill(os.getpid(), signal.SIGKILL)', 'in the middle')])
-def test_every_kind_of_failure_is_an_error(tmp_path, server, source, message):
-    with pytest.raises(RuntimeError, match=message): server.run(written(tmp_path/'fails.ipynb', source))
-    assert server.run(written(tmp_path/'works.ipynb', 'print(1)')) == ['1\n']
+@pytest.mark.parametrize('num_workers', ['0', '1', '2'])
+def test_pages_that_are_fresh_pass(tmp_path, caches, num_workers):
+    done = run(write(tmp_path, FRESH), caches, '--n_workers', num_workers)
+    assert done.returncode == 0 and done.stdout.endswith('Success.\n'), done.stderr
 
 
-def test_a_notebook_that_does_not_end_is_an_error(tmp_path, server):
-    path = written(tmp_path/'waits.ipynb', 'import time; time.sleep(60)')
-    with pytest.raises(RuntimeError, match='not finished after 0.5 seconds'): server.run(path, timeout=0.5)
+@pytest.mark.parametrize('num_workers', ['0', '2'])
+def test_a_cell_that_fails_and_one_that_says_something_else_are_named(tmp_path, caches, num_workers):
+    wrong = {**FAILING, **{f'stale_{name}': case for name, case in STALE.items()}}
+    write(tmp_path, {**FRESH, **{name: nb for name, (nb, _) in wrong.items()}})
+    done = run(tmp_path, caches, '--n_workers', num_workers)
+    assert done.returncode == 1 and failed(done) == set(wrong)
+    assert all(message in done.stderr for _, message in wrong.values()), done.stderr
+    assert 'not reached' not in done.stdout + done.stderr
 
 
-def test_marked_cells_are_not_run_and_others_are(tmp_path, server):
-    path = written(tmp_path/'marked.ipynb', '#| eval: false\nraise ValueError', '#| notest\nraise ValueError',
-                   '#| hide\nprint("ran")', 'import timmdata; print(timmdata.__file__)')
-    assert server.run(path, skip=NOT_TESTED) == ['ran\n', f'{ROOT/"timmdata/__init__.py"}\n']
+def test_plain_nbdev_test_finds_cells_that_fail(tmp_path, caches):
+    write(tmp_path, {**FRESH, **{name: nb for name, (nb, _) in [*FAILING.items(), *((f'stale_{name}', s) for name, s in STALE.items())]}})
+    done = run(tmp_path, caches, '--n_workers', '2', program=(NBDEV_TEST,))
+    assert done.returncode == 1 and failed(done) == set(FAILING)
 
 
-def test_a_cell_that_needs_a_package_runs_where_it_is_and_keeps_its_output_elsewhere(tmp_path, server, caches):
-    there, missing = '#| needs: json\nprint("ran")', '#| needs: unheard_of\nimport unheard_of'
-    assert server.run(written(tmp_path/'needs.ipynb', there, missing)) == ['ran\n']
-    path = tmp_path/'stored.ipynb'
-    write_notebook(path, notebook(code(there), code(missing, stream('recorded elsewhere\n'))))
-    outputs = [cell.outputs[0].text for cell in execute(path, env=caches).cells]
-    assert outputs == ['ran\n', 'recorded elsewhere\n']
+def test_a_cell_that_needs_a_framework_runs_with_its_flag(tmp_path, caches):
+    write(tmp_path, {'framework': FRESH['framework']})
+    done = run(tmp_path, caches, '--flags', 'keras lightning')
+    assert done.returncode == 1 and 'nowhere_to_be_found' in done.stderr
 
 
-def test_notebooks_know_nothing_of_each_other(tmp_path, server, caches):
-    server.run(written(tmp_path/'first.ipynb', 'import timmdata, os; timmdata.left = 1; os.environ["LEFT"] = "1"; left = 1'))
-    seen = server.run(written(tmp_path/'second.ipynb', 'import os, sys, timmdata',
-                              'print([hasattr(timmdata, "left"), "LEFT" in os.environ, "left" in globals()])',
-                              'print(os.environ["TIMMDATA_CACHE"], os.getcwd(), __name__)'))
-    assert seen == ['', '[False, False, False]\n', f'{caches["TIMMDATA_CACHE"]} {tmp_path} __main__\n']
+@pytest.mark.parametrize('source', ['import os; os._exit(3)', 'import os, signal; os.kill(os.getpid(), signal.SIGKILL)'])
+def test_a_page_that_ends_its_process_is_a_failure(tmp_path, caches, source):
+    done = run(write(tmp_path, {'ends': notebook(code(source)), **FRESH}), caches, '--n_workers', '1')
+    assert done.returncode != 0 and 'Success' not in done.stdout
 
 
-def test_nothing_of_the_package_is_imported_before(tmp_path, server):
-    path = written(tmp_path/'fresh.ipynb', 'import sys; print([n for n in sys.modules if n.startswith("timmdata")])')
-    assert server.run(path) == ['[]\n']
+def test_a_cell_that_does_not_end_is_a_failure(tmp_path, caches):
+    write(tmp_path, {'waits': notebook(code('import time'), code('time.sleep(60)'))})
+    (tmp_path/'impatient.py').write_text(f'import sys; sys.path.insert(0, {str(ROOT/"tools")!r})\n'
+        'import pages, nbdev.test; pages.TIMEOUT, nbdev.test.test_nb = 1, pages.test_page; nbdev.test.nbdev_test()\n')
+    done = run(tmp_path, caches, program=(str(tmp_path/'impatient.py'),))
+    assert done.returncode == 1 and 'TimeoutError' in done.stderr
+
+
+def test_each_framework_has_a_cell_and_its_cells_run_where_all_are_installed():
+    found = {name for path in find_notebooks() for cell in read_notebook(path)['cells'] for name in needed(cell['source'])}
+    assert found == FRAMEWORKS
 
 
 def test_a_kernel_runs_them_too(tmp_path, caches):
-    path = written(tmp_path/'kernel.ipynb', '#| eval: false\nraise ValueError', 'import os; print(os.environ["TIMMDATA_CACHE"])')
-    assert execute(path, env=caches).cells[1].outputs[0].text.strip() == caches['TIMMDATA_CACHE']
-    with pytest.raises(CellExecutionError, match='not two'): execute(written(tmp_path/'fails.ipynb', 'assert 0, "not two"'))
-
-
-def test_a_stored_text_that_a_run_does_not_give_is_found(tmp_path, server):
-    path, value = tmp_path/'page.ipynb', {'output_type': 'execute_result', 'execution_count': 1, 'metadata': {}}
-    write_notebook(path, notebook(
-        code('print(1 + 1)', stream('3\n')), code('print("as stored")', stream('as stored\n')),
-        code('print(object(), "/tmp/xyz", "took 1.25 s")', stream('<object object at 0x7f> /tmp/abc took 3 s\n')),
-        code('#| notest\nprint(1)', stream('2\n')), code('#| eval: false\nprint(1)', stream('2\n')),
-        code('["a" * 60, "b" * 60]', {**value, 'data': {'text/plain': f"[{'a' * 60!r},\n {'b' * 60!r}]"}}),
-        code('[2]', {**value, 'data': {'text/plain': '[1]'}})))
-    assert check(path, server) == ['cell 0 said\n3\nand says now\n2', 'cell 6 said\n[1]\nand says now\n[2]']
+    path = tmp_path/'kernel.ipynb'
+    write_notebook(path, notebook(code('#| eval: false\nraise ValueError'), code('import os; print(os.environ["TIMMDATA_CACHE"])'),
+                                  code('#| lightning\nprint("ran")', stream('recorded elsewhere\n'))))
+    _, printed, framework = execute(path, env=caches).cells
+    assert printed.outputs[0].text.strip() == caches['TIMMDATA_CACHE']
+    assert framework.outputs[0].text in ('recorded elsewhere\n', 'ran\n')   # where lightning is installed
+    write_notebook(path, notebook(code('assert 0, "not two"')))
+    with pytest.raises(CellExecutionError, match='not two'): execute(path)
 
 
 def test_pieces_of_a_stream_are_stored_as_one():

@@ -210,6 +210,28 @@ def test_labels_that_are_strings_need_a_class_map(two):
     assert text[1][1:] == (-1, 'cat') and text.targets == [-1] * 3 and 'none, so every target' in repr(text)
 
 
+def test_a_dataset_by_name_may_have_no_labels(hf):
+    "target_key=None was dropped, and the labels were read; scripts pass None to create_dataset for the default, as in timm."
+    name, _, kept = hf
+    for dataset in (ImageDataset(kept, f'hfds/{name}', 'validation', target_key=None),
+                    create_dataset(f'hfds/{name}', kept, 'validation', target_key='')):
+        assert dataset.targets == [-1] * NUM and dataset.class_to_idx == {} and not dataset.is_labeled
+    from timm.data import create_dataset as timm_create_dataset
+    ours, timms = (create(f'hfds/{name}', str(kept), 'validation', target_key=None) for create in (create_dataset, timm_create_dataset))
+    assert ours.targets == [timms[k][1] for k in range(NUM)]
+
+
+@pytest.mark.parametrize('num_workers', [0, 1])
+def test_a_sample_without_an_image_is_named(two, num_workers):
+    "A null in a dataset that was passed to the loader as it is."
+    import datasets
+    nulls = of_images([two[0]['image'], None, two[1]['image']], [0, 1, 0], datasets.ClassLabel(names=['a', 'b']))
+    with create_loader(nulls, 8, 3, num_workers=num_workers, device='cpu') as loader, \
+            pytest.raises(TypeError, match=r'a sample of the dataset has None instead of an image: .* filter\(\)'): list(loader)
+    with create_loader(ImageDataset(nulls, on_error='skip'), 8, 3, num_workers=num_workers, device='cpu') as loader:
+        assert sum(len(targets) for _, targets in loader) == 2   # as advised
+
+
 def test_other_names_of_columns_are_advised(two):
     import datasets
     feature = datasets.ClassLabel(names=['b', 'a'])

@@ -175,7 +175,7 @@ def test_samples_whose_names_have_dots_are_told(tmp_path, names, left_out, examp
         assert len(told) == bool(left_out)
         if left_out:
             assert f'{left_out} members belong to no sample' in told[0]
-            assert f'such as {example}: WebDataset ends the key at the first dot' in told[0]
+            assert f'such as {example}: WebDataset ends the key of a sample at the first dot' in told[0]
     if ending != 'json': assert found == by_webdataset(path)
 
 
@@ -184,7 +184,7 @@ def test_samples_whose_names_have_dots_are_told(tmp_path, names, left_out, examp
 def test_an_index_without_samples_is_an_error(tmp_path, names, ending):
     path = shard(tmp_path/'a.tar', *(member for name in names for member in (f'{name}.jpg', f'{name}.{ending}')))
     num = 2 * len(names)
-    told = rf'has no samples.*{num} of {num} members.*{names[0]}\.jpg: WebDataset ends the key at the first dot'
+    told = rf'has no samples.*{num} of {num} members.*{names[0]}\.jpg: WebDataset ends the key of a sample at the first dot'
     with pytest.raises(ValueError, match=told):
         ImageDataset(path)
     for path, match in ((shard(tmp_path/'b.tar', 'a.txt'), 'has no samples'), (shard(tmp_path/'c.tar'), 'has no samples'),

@@ -1,13 +1,15 @@
 "The order of an epoch: a function of seed and epoch, shared by any number of ranks, of any sampler."
 import math
+import warnings
 from collections import Counter
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils.data import RandomSampler, WeightedRandomSampler
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, WeightedRandomSampler
 from torch.utils.data.distributed import DistributedSampler
 
 from timmdata.samplers.epoch import EpochSampler, SampleKey, keys_of_images, view_keys
@@ -138,3 +140,70 @@ def test_epochs_of_a_given_length_go_on_in_the_passes(size, length, shuffle):
     passes = [key.index for number in range(5 * length // size + 1) for key in plain.keys(number)]
     assert [key.index for keys in epochs for key in keys] == passes[:5 * length]
     for keys in epochs: assert len(set(keys)) == len(keys) == len(sampler) == length
+
+
+class OfLength(list):
+    "A sampler that says another length than it has."
+    def __init__(self, indexes, length): super().__init__(indexes); self.length = length
+    def __len__(self): return self.length
+
+
+def torchs(sampler) -> list[int]:
+    "What torch's own loader reads."
+    return [int(index) for index in DataLoader(range(10), batch_size=None, sampler=sampler)]
+
+
+@pytest.mark.parametrize('sampler', [
+    [4, 0, 4], np.array([4, 0]), np.array([4, 0], np.uint8), torch.tensor([4, 0]), [np.int32(4), torch.tensor(0)], [np.array(4)], (3, 0),
+    OfLength([4, 0], 5), []], ids=repr)
+def test_indexes_of_any_integer_type_are_torchs(sampler):
+    indexes = EpochSampler(range(10), sampler=sampler).order(0)[0]
+    assert indexes == torchs(sampler) and {*map(type, indexes)} <= {int}
+
+
+@pytest.mark.parametrize('sampler', [
+    [0., 1.7], [3.], np.array([1., 2.]), torch.tensor([1., 2.]), ['1'], [None], [[0, 1], [2, 3]], BatchSampler(range(4), 2, False),
+    [True, False], np.array([True, False]), torch.tensor([True, False]), [(1, 2)], [0, 1, 2.5]],
+    ids=lambda sampler: repr(sampler).partition(" object at")[0])
+def test_what_is_no_index_is_an_error(sampler):
+    "torch passes it to the dataset; here it was cut to an integer."
+    with pytest.raises(TypeError, match='as an index: must be an integer, the index of one sample; for a mask.*BatchSampler'):
+        EpochSampler(range(10), sampler=sampler).order(0)
+
+
+@pytest.mark.parametrize('share', [1, 2])
+def test_a_sampler_that_is_longer_than_its_length_loses_nothing_in_silence(share):
+    longer = OfLength(range(6), 3)
+    assert torchs(longer) == [*range(6)]   # torch reads all of them
+    with pytest.raises(ValueError, match='OfLength yields more samples than its length, 3: make __len__ return'):
+        list(EpochSampler(range(10), sampler=longer, num_replicas=share))
+
+
+@pytest.mark.parametrize('is_end', [False, True])
+@pytest.mark.parametrize('start', [0, 6])
+@pytest.mark.parametrize('epoch', range(4))
+def test_a_discarded_position_is_named(epoch, start, is_end):
+    "Also at the start of an epoch: a loader in its second lap, whose trainer is in its first epoch."
+    sampler = EpochSampler(range(8))
+    sampler.set_position(1, start, is_end)
+    goes_on = epoch == 1 or is_end and epoch == 2
+    for _ in range(2):   # the second call finds nothing to discard
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter('always')
+            sampler.set_epoch(epoch)
+        texts = [str(one.message) for one in found]
+        assert bool(texts) == (not goes_on) and (sampler.epoch, sampler.start) == (epoch, start if epoch == 1 else 0)
+        said = f'set_epoch({epoch}) discards the position that was loaded or set, {start} samples into epoch 1'
+        if texts: assert texts[0].startswith(said)
+        goes_on = True
+    next(iter(sampler))
+    sampler.set_epoch(7)   # the position was used
+
+
+def test_choosing_epochs_without_a_loaded_position_says_nothing():
+    sampler = EpochSampler(range(8))
+    with warnings.catch_warnings():
+        warnings.simplefilter('error')
+        for epoch in (0, 1, 5, 2): sampler.set_epoch(epoch)
+        list(sampler)
+        sampler.set_epoch(0)

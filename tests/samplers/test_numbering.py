@@ -20,3 +20,5 @@ def test_numbers_are_those_of_batches_counted_one_by_one(length, batch_size, num
     counted = [(epoch, step * num_replicas) for epoch in range(4) for step in steps]   # as a loop comes by them
     assert [numbering.position(number) for number in range(len(counted))] == counted
     assert [numbering.count(*where) for where in counted] == list(range(len(counted)))
+    # a state of another number of ranks may lie in the rest that is dropped, or at the end of all samples
+    for position in range(counted[len(steps) - 1][1] + 1, length + 1): assert numbering.count(1, position) == 2 * len(steps)

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 EPOCHS, NUM, BATCH = 2, 43, 4   # one process has 10 batches in an epoch, each of two ranks has 5
 SETTINGS = dict(input_size=8, batch_size=BATCH, is_training=True, seed=3, num_workers=2, device='cpu')
@@ -137,11 +138,11 @@ def run_all(module: str, runs: Sequence[Run]):
 
 def in_a_plain_loop(world: int = 1) -> list[list[list[int]]]:
     "What each rank's model would see in a loop without any framework: the oracle."
-    from timmdata.samplers.epoch import EpochSampler
+    from torch import distributed
     seen = []
     for rank in range(world):
-        loader = make_loader(num_workers=0)
-        loader.loader.sampler = EpochSampler(loader.dataset, True, SETTINGS['seed'], None, world, rank)
+        with mock.patch.multiple(distributed, get_world_size=lambda: world, get_rank=lambda rank=rank: rank):
+            loader = make_loader(num_workers=0, distributed=True)
         seen.append([targets.tolist() for _ in range(EPOCHS) for _, targets in loader])
     return seen
 

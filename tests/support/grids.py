@@ -23,6 +23,11 @@ def quick(num: int, names: str, cases, **settings):
     return pytest.mark.parametrize(names, cases[:num] + [in_ci(case) for case in cases[num:]], **settings)
 
 
+def every_eleventh(cases: Iterable) -> list:
+    "A part of the cases that one test tries: all in CI. Mark such a test `examples`, so that CI repeats it."
+    return list(cases)[::1 if os.environ.get('TIMMDATA_FULL') else 11]   # grids have no such period
+
+
 def examples(num: int) -> int:
     "How many examples hypothesis tries: a tenth of them in an ordinary run. Mark such a test `examples`, so that CI repeats it."
     return num if os.environ.get('TIMMDATA_FULL') else max(5, num // 10)

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader, Dataset, Subset
 
+import timmdata.transforms.mixup as our_mixup
 from timmdata import NaFlex, NaFlexMixup, create_loader
 from timmdata.core.rng import KeyedRandom
 from timmdata.pipeline.collate import FastCollateMixup
@@ -393,11 +394,10 @@ def first_batch(dataset, **settings):
 
 @pytest.mark.parametrize('settings', [
     {}, dict(use_prefetcher=False),
-    dict(use_prefetcher=False, transform=lambda image: images_of(1)[0].float())], ids=['device', 'workers', 'collate'])
+    dict(use_prefetcher=False, transform=lambda image: images_of(1, 16, 16)[0])], ids=['device', 'workers', 'own transform'])
 def test_the_loader_takes_the_number_of_classes_of_the_dataset(settings):
     "The batch is that of the number given by hand, and as wide as a loss for the dataset's classes needs."
     kinds = [lambda **given: dict(mixup=Mixup(0.8, **given)), lambda **given: dict(collate_fn=FastCollateMixup(0.8, **given))]
-    if 'transform' in settings: kinds = kinds[1:]
     for kind in kinds:
         found, given = (first_batch(Seven(), **made, **settings) for made in (kind(), kind(num_classes=NUM_CLASSES)))
         assert found[1].shape == (8, NUM_CLASSES) and torch.equal(found[1], given[1])
@@ -432,3 +432,187 @@ def test_an_unknown_or_wrong_number_of_classes_is_an_error_at_once(made):
     for dataset in (Subset(Seven(), [0, 1, 2, 3, 4] * 2), Seven(target_transform=lambda k: k % 5)):
         assert first_batch(dataset, **made(num_classes=5))[1].shape == (8, 5)   # no sample has another class
     assert first_batch(Seven(), **made(num_classes=9))[1].shape == (8, 9)
+
+
+# ---- batches that are not (N, C, H, W)
+
+SHAPES = {'signals': (6, 3, 40), 'videos': (6, 3, 4, 10, 12), 'vectors': (6, 5), 'numbers': (6,), 'volumes of views': (6, 2, 3, 4, 8, 9)}
+
+
+@pytest.mark.parametrize('shape', SHAPES.values(), ids=SHAPES)
+@pytest.mark.parametrize('mode', ['batch', 'pair', 'elem'])
+def test_any_shape_is_blended_as_by_timm(mode, shape):
+    x, target = torch.randn(shape, generator=torch.Generator().manual_seed(0)), targets_of(6)
+    mixing = Mixup(0.8, mode=mode, num_classes=NUM_CLASSES)
+    for seed in range(4):
+        params = mixing.draw(6, shape[-2:], KeyedRandom(0, 0, seed))
+        timms, timm_target = timm_given(params, timm_mixup.Mixup, x.clone(), target, mode=mode, mixup_alpha=0.8)
+        for overwrite in (False, True):
+            ours, our_target = mixing.apply(x.clone(), target, params, overwrite)
+            torch.testing.assert_close(ours, timms, rtol=0, atol=1e-6)
+            torch.testing.assert_close(our_target, timm_target, rtol=0, atol=1e-6)
+    if mode == 'batch':
+        np.random.seed(5)
+        expected = timm_mixup.Mixup(0.8, num_classes=NUM_CLASSES)(x.clone(), target)
+        np.random.seed(5)
+        for ours, timms in zip(Mixup(0.8, num_classes=NUM_CLASSES)(x, target, NumpyRandom()), expected):
+            torch.testing.assert_close(ours, timms, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize('overwrite', [False, True])
+@pytest.mark.parametrize('mode', ['batch', 'pair', 'elem'])
+def test_cutmix_pastes_the_same_rectangle_into_every_frame(mode, overwrite):
+    "timm takes rectangles of height and width and cuts frames and height with them; each frame alone is the oracle."
+    x, target = torch.randn(6, 3, 4, 10, 12, generator=torch.Generator().manual_seed(0)), targets_of(6)
+    mixing = Mixup(0.8, 1., mode=mode, num_classes=NUM_CLASSES)
+    for seed in range(4):
+        params = mixing.draw(6, (10, 12), KeyedRandom(0, 0, seed))
+        videos, soft = mixing.apply(x.clone(), target, params, overwrite)
+        for frame in range(4):
+            timms, timm_target = timm_given(params, timm_mixup.Mixup, x[:, :, frame].clone(), target,
+                                            mode=mode, mixup_alpha=0.8, cutmix_alpha=1.)
+            torch.testing.assert_close(videos[:, :, frame], timms, rtol=0, atol=1e-6)
+        torch.testing.assert_close(soft, timm_target, rtol=0, atol=1e-6)
+    boxes = [(1, 3, 2, 5)] * 6
+    assert torch.equal(paste_masked(x, x.flip(0), boxes), paste_slices(x, x.flip(0), boxes))
+
+
+def test_cutmix_needs_height_and_width():
+    "timm: too many indices for tensor of dimension 3, or not enough values to unpack."
+    for shape in (6, 3, 40), (6, 5), (6,):
+        x = torch.zeros(shape)
+        with pytest.raises((IndexError, ValueError)): timm_mixup.Mixup(0., 1., num_classes=NUM_CLASSES)(x.clone(), targets_of(6))
+        for alphas in ((0., 1.), (0.8, 1e-9)):
+            mixing = Mixup(*alphas, num_classes=NUM_CLASSES)
+            for call, *args in (mixing, x, targets_of(6)), (mixing._mix_batch, x):
+                with pytest.raises(ValueError, match=r'CutMix pastes rectangles.*\(N, …, H, W\).*cutmix_alpha=0'): call(*args)
+        swap = MixParams(('cutmix',) * 6, (0.5,) * 6, ((0, 1, 0, 1),) * 6, tuple(range(6))[::-1])
+        with pytest.raises(ValueError, match='CutMix pastes'): Mixup(num_classes=NUM_CLASSES).apply(x, targets_of(6), swap)
+    for wrong in torch.zeros(6, 3, 4, dtype=torch.int64), torch.zeros(()):
+        with pytest.raises(TypeError, match='uint8 or floating'): Mixup(num_classes=NUM_CLASSES)(wrong, targets_of(6))
+
+
+# ---- subclasses, as scripts written for timm have them
+
+def own_call(module, targets=mixup_target):
+    class ReturnsShares(module.Mixup):
+        "Takes odd batches, and returns the shares for a loss that needs them."
+        def __call__(self, images, labels, *more):
+            mix = {'elem': self._mix_elem, 'pair': self._mix_pair}.get(self.mode, self._mix_batch)
+            shares = mix(images)
+            soft = targets(labels, self.num_classes, shares, self.label_smoothing)
+            return images, soft, shares, *more
+    return ReturnsShares
+
+
+def given_shares(module, lam, pastes):
+    class Given(own_call(module, module.mixup_target)):
+        "Replaces what is drawn, too."
+        def _params_per_batch(self): return lam[0], pastes[0]
+        def _params_per_elem(self, batch_size): return np.array(lam[:batch_size], np.float32), np.array(pastes[:batch_size])
+    return Given
+
+
+@pytest.mark.parametrize('shape', [(8, 3, 10, 12), (8, 3, 2, 10, 12)], ids=['images', 'videos'])
+@pytest.mark.parametrize('mode', ['batch', 'pair', 'elem'])
+def test_methods_for_subclasses_mix_as_timms(mode, shape):
+    "With given shares and boxes: the images in place, the shares and the targets."
+    lam = [0.3, 1., 0.75, 0.5, 0.2, 0.9, 1., 0.4]
+    boxes = [((1, 4, 2, 6), 0.9), ((0, 5, 0, 5), 0.8), ((2, 3, 1, 9), 0.7), ((0, 1, 0, 1), 0.6)]
+    flags = [False] * 8 if len(shape) == 5 else [True, False, False, True, True, False, True, True]   # timm's videos are cut wrong
+    for pastes in (flags, [not flag and len(shape) == 4 for flag in flags]):
+        results = []
+        for module, place in ((timm_mixup, 'timm.data.mixup'), (our_mixup, 'timmdata.transforms.mixup')):
+            images, labels = torch.randn(shape, generator=torch.Generator().manual_seed(1)), targets_of(8)
+            mixing = given_shares(module, lam, pastes)(mode=mode, num_classes=NUM_CLASSES, cutmix_alpha=1.)
+            if len(shape) == 5: mixing.cutmix_alpha = 0.
+            with patch(f'{place}.cutmix_bbox_and_lam', side_effect=boxes):
+                results.append((images, *mixing(images, labels, 'name')))
+            assert results[-1][0] is results[-1][1]   # in place
+        for ours, timms in zip(*reversed(results)):
+            if isinstance(timms, torch.Tensor): torch.testing.assert_close(ours, timms, rtol=0, atol=1e-6)
+            else: assert ours == pytest.approx(timms) if isinstance(timms, float) else ours == timms
+
+
+@pytest.mark.parametrize('mix', few(MIXES, 'both', 'some', 'minmax'))
+def test_methods_for_subclasses_draw_timms_numbers_of_a_batch(mix):
+    "With NumPy's numbers in place of Python's: the batch's share, its kind and its box."
+    for seed in range(20):
+        x, results = images_of(6, dtype=torch.float32), []
+        for module in (timm_mixup, our_mixup):
+            np.random.seed(seed)
+            images = x.clone()
+            with patch('timmdata.transforms.mixup.random', NumpyRandom):
+                drawn = module.Mixup(num_classes=NUM_CLASSES, **MIXES[mix])._params_per_batch()
+                results.append((drawn, module.Mixup(num_classes=NUM_CLASSES, **MIXES[mix])._mix_batch(images), images))
+        (timm_drawn, timm_lam, timms), (drawn, lam, ours) = results
+        assert drawn == timm_drawn and lam == pytest.approx(timm_lam, abs=1e-7)
+        torch.testing.assert_close(ours, timms, rtol=0, atol=1e-5)
+
+
+def test_methods_for_subclasses_draw_timms_distributions():
+    settings = dict(mixup_alpha=0.4, cutmix_alpha=1.3, prob=0.6, switch_prob=0.3)
+    np.random.seed(1)
+    random.seed(1)
+    (timm_lam, timm_pastes), (lam, pastes) = (module.Mixup(**settings)._params_per_elem(4000) for module in (timm_mixup, our_mixup))
+    assert lam.dtype == timm_lam.dtype and lam.shape == timm_lam.shape and pastes.dtype == timm_pastes.dtype
+    assert distance(lam, timm_lam) < 0.05
+    mixed = timm_lam < 1   # timm draws a kind for what is not mixed, too
+    assert abs(pastes[lam < 1].mean() - timm_pastes[mixed].mean()) < 0.05
+    mixing = Mixup(**settings)
+    mixing.mixup_enabled = False
+    assert (mixing._params_per_elem(5)[0] == 1).all() and mixing._params_per_batch() == (1., False)
+    mixing._params_per_elem(0)   # half of a batch of one
+
+
+def test_a_subclass_takes_odd_batches_gray_values_and_timms_names():
+    mixing = own_call(our_mixup)(0.8, 0., None, 1., 0.5, 'elem', True, 0.1, NUM_CLASSES)
+    assert mixing.mix_prob == timm_mixup.Mixup().mix_prob == 1. and not mixing.multi_label
+    images = images_of(5)
+    kept = images.clone()
+    mixed, soft, shares = mixing(images, targets_of(5))
+    assert mixed is images and mixed.dtype == torch.uint8 and shares.shape == (5, 1) and torch.allclose(soft.sum(1), torch.ones(5))
+    expected = kept.double() * shares[..., None, None].double() + kept.flip(0).double() * (1 - shares[..., None, None].double())
+    assert (mixed.double() - expected).abs().max() <= 0.501
+    mixing.mix_prob = 0.
+    assert torch.equal(mixing(images.clone(), targets_of(5))[0], images) and mixing.prob == 0.
+    mixing.mode, mixing.mix_prob = 'pair', 1.
+    _, soft, shares = mixing(images, targets_of(5))
+    assert torch.equal(shares, shares.flip(0)) and soft.shape == (5, NUM_CLASSES)
+
+
+@pytest.mark.parametrize('name', ['_mix_batch', '_mix_elem', '_params_per_batch', '_params_per_elem'])
+def test_a_replaced_method_that_nothing_calls_is_an_error(name):
+    "A call of the base class draws and applies; what a subclass wrote for timm must not be left out in silence."
+    own = type('Own', (Mixup,), {name: lambda self, *given: pytest.fail('called')})
+    with pytest.raises(TypeError, match=f'Own replaces {name}.*draw and apply'): own(num_classes=NUM_CLASSES)(images_of(4), targets_of(4))
+    collating = type('Own', (FastCollateMixup,), {'_mix_batch_collate': lambda self, output, batch: 1.})
+    with pytest.raises(TypeError, match='Own replaces _mix_batch_collate'):
+        collating(num_classes=NUM_CLASSES)(list(zip(images_of(4), [0] * 4)))
+
+
+@pytest.mark.parametrize('base', [Mixup, NaFlexMixup])
+def test_a_loader_refuses_a_mixing_whose_call_it_would_leave_out(base):
+    own = type('Own', (base,), {'__call__': lambda self, x, target: (x, target)})
+    settings = dict(naflex=NaFlex()) if base is NaFlexMixup else dict(input_size=16)
+    with pytest.raises(TypeError, match='Own replaces __call__.*draw and apply.*training loop'):
+        create_loader(Seven(), batch_size=8, is_training=True, device='cpu', mixup=own(num_classes=NUM_CLASSES), **settings)
+    class Weak(Mixup):
+        "Replaces what a loader calls."
+        def apply(self, x, target, params, overwrite=False):
+            return super().apply(x, target, params._replace(lam=(1.,) * len(params.lam)), overwrite)
+    targets = first_batch(Seven(), mixup=Weak(0.8, num_classes=NUM_CLASSES))[1]
+    assert (targets > 0.5).sum() == 8
+    class Collates(FastCollateMixup):
+        "Is called by a loader."
+        def __call__(self, batch, rng=None):
+            images, targets = super().__call__(batch, rng)
+            return images, targets * 2
+    targets = first_batch(Seven(), collate_fn=Collates(0.8, num_classes=NUM_CLASSES))[1]
+    assert torch.allclose(targets.sum(1), torch.full((8,), 2.))
+
+
+def test_targets_of_an_unknown_number_of_classes_are_timms():
+    "A subclass passes self.num_classes on, which is None unless it was given."
+    targets = torch.arange(4)
+    assert torch.equal(mixup_target(targets, Mixup().num_classes, 0.3, 0.1), timm_mixup.mixup_target(targets, 1000, 0.3, 0.1))

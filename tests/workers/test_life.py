@@ -25,7 +25,7 @@ def test_an_interrupt_while_the_workers_of_a_stream_start_leaves_nothing(place):
     finally: run.kill()
 
 
-@pytest.mark.parametrize('num', [3, pytest.param(200, marks=[pytest.mark.full, pytest.mark.timeout(1200)])])
+@pytest.mark.parametrize('num', [2, pytest.param(200, marks=[pytest.mark.full, pytest.mark.timeout(1200)])])
 def test_interrupts_at_random_moments_leave_nothing_and_arrive(num):
     run = program(f'interrupt_at_random({num})', first='from interrupts import *')
     try:

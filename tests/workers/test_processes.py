@@ -642,13 +642,13 @@ class WithOpenFile(Coded):
     (Coded(8), with_file, r"batch\['more'\]\[1\] cannot be sent .*TextIOWrapper.*: collate_fn must return tensors"),
     (WithOpenFile(8), None, r'batch\[2\]\[0\] cannot be sent .*TextIOWrapper.*: the dataset must return tensors')])
 def test_a_batch_that_cannot_be_pickled_is_named(dataset, collate, message):
-    settings = dict(device='cpu', collate_fn=collate, use_prefetcher=False, transform=pixels)
+    settings = dict(device='cpu', collate_fn=collate, use_prefetcher=False, transform=pixels, mean=None, std=None)
     with create_loader(dataset, 8, 4, **settings, **PROCESSES) as loader, pytest.raises(TypeError, match=message): list(loader)
     assert len(list(create_loader(dataset, 8, 4, **settings, **INLINE))) == 2   # nothing is wrong with it here
 
 
 def test_a_batch_that_cannot_be_restored_is_named():
-    settings = dict(device='cpu', collate_fn=with_odd, use_prefetcher=False, transform=pixels)
+    settings = dict(device='cpu', collate_fn=with_odd, use_prefetcher=False, transform=pixels, mean=None, std=None)
     with create_loader(Coded(8), 8, 4, **settings, **PROCESSES) as loader, \
             pytest.raises(RuntimeError, match='could not be restored .ValueError: .*no number'): list(loader)
 

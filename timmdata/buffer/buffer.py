@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -448,8 +447,11 @@ class BatchBuffer(HostLoader):
         numbering, position = Numbering(*store.identity['numbering']), [
             self.sampler.epoch, self.sampler.start]
         self.sampler.seed = int(store.identity['settings']['seed'])
-        if position in ([0, 0], store.identity['began']):   # its position was not changed on purpose
-            loader.set_position(*numbering.position(store.cursor().used))
+        used = store.cursor().used
+        is_chosen = position not in ([0, 0], store.identity['began'])   # changed on purpose
+        # the end of an epoch and the beginning of the next one have the same number
+        if not is_chosen and used != numbering.count(*position):
+            loader.set_position(*numbering.position(used))
         low = settings.low_watermark or max(1, store.capacity * 2 // 3)
         start_own = partial(start_producer, store, loader, numbering, low, settings.num_epochs)
         return _OpenBuffer(store, numbering, BatchReader(
@@ -493,6 +495,11 @@ class BatchBuffer(HostLoader):
 
     def host_batches(self) -> Iterator[HostBatch]:
         "Make one pass: yield batches with the keys of their samples."
+        changed = self.loader.notice_changes(self.sampler.epoch)
+        if changed:
+            raise BatchBufferError(
+                f'{", ".join(changed[:5])} changed since the previous pass, but the buffer has batches that were made '
+                'before: create the loader again, without a directory or in another one, or omit buffer=')
         store, numbering, reader = self.open()
         epoch, start = self.sampler.begin()
         first, stop = _number_at(numbering, epoch, start), numbering.first(epoch + 1)
@@ -509,10 +516,8 @@ class BatchBuffer(HostLoader):
 
     def __iter__(self) -> Iterator:
         self.open()   # the store may already have a position, from an earlier run
-        hosts = self._consumer.deliver(
+        yield from self._consumer.loop(
             self.host_batches, self.acknowledge if self.auto_ack else None)
-        # a loop here would keep a delivered batch in memory
-        yield from map(attrgetter('batch'), hosts)
 
     def acknowledge(self, epoch: int, position: int):
         _, numbering, reader = self.open()

@@ -20,10 +20,9 @@ from functools import partial
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-import torch
-
 from .files import BatchBufferError
 from .store import PRODUCER, SETUP, TRAINER, BatchStore
+from ..core.cores import use_one_core_per_process
 from ..core.paths import StrPath
 from ..core.processes import reset_process, start_process
 from ..loaders.batch_loader import BatchLoader
@@ -157,7 +156,7 @@ def _run_process(
     reset_process()
     # pyrefly: ignore  (the loader may have workers)
     multiprocessing.current_process()._config['daemon'] = False
-    torch.set_num_threads(1)
+    use_one_core_per_process()
     try:
         store = BatchStore(directory)
     except (BatchBufferError, OSError):

@@ -190,7 +190,7 @@ class BatchStore:
         if identity is None:
             raise self.files.removed()
         self.identity, self.capacity, self.batch_bytes = identity, identity['capacity'], identity['batch_bytes']
-        self._memory = MemoryPool(partial(torch.empty, self.batch_bytes, dtype=torch.uint8))
+        self._memory = MemoryPool(partial(torch.empty, self.batch_bytes, dtype=torch.uint8, device='cpu'))
 
     @classmethod
     def create(cls,
@@ -280,7 +280,7 @@ class BatchStore:
             num_bytes = os.fstat(file.fileno()).st_size
             is_usual = num_bytes <= self.batch_bytes
             memory = self._memory.acquire()[:num_bytes] if is_usual else torch.empty(
-                num_bytes, dtype=torch.uint8)
+                num_bytes, dtype=torch.uint8, device='cpu')
             # fewer bytes if a program truncates the file during the read
             num_read = file.readinto(memory.numpy())
         return decode_batch(self._name(number), memory[:num_read])

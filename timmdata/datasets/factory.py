@@ -15,10 +15,11 @@ from urllib.parse import quote
 from torch.utils.data import Dataset
 from torchvision import datasets as torchvision_datasets
 
+from ..core.arguments import warn_caller
 from ..core.paths import StrPath, expand_home
 from .image_dataset import ImageDataset, IterableImageDataset
 from .wrappers import fingerprint
-from ..readers.base import NoSplitError, ReaderFiles, split_group
+from ..readers.base import NoSplitError, ReaderFiles, is_split_name, split_group
 from ..readers.class_map import ClassMap
 from ..readers.exclude import exclude_samples, read_names
 from ..readers.folder import resolve_split
@@ -84,21 +85,25 @@ def _create_torch(name: str, root: Any, split: str, search_split: bool, download
     return getattr(torchvision_datasets, _TORCH[name][0])(where, **torch_split(name, split), **settings)
 
 # %% ../../nbs/datasets/60_factory.ipynb #d8ea12cd
-_KINDS = ('', 'tar', 'torch', 'hfds', 'hfids', 'tfds', 'wds')
-_NAMES = "'' (folder, tar, folder of tars or table), folder, tar, torch/…, hfds/…, hfids/…, tfds/…, wds/…"
+_KINDS = ('tar', 'torch', 'hfds', 'hfids', 'tfds', 'wds')
 
 
 def _split_name(name: str) -> tuple[str, str]:
-    "Divide a name into the kind of data set, in lower case, and what follows the first slash, as it is."
+    "Divide a name into the kind of data set, in lower case, and what follows the first slash, as it is; '' is a folder."
     kind, _, rest = name.partition('/')
     kind = kind.lower()
-    if kind in ('folder', 'image_folder') and not rest:
-        kind = ''
-    if kind not in _KINDS:
+    return (kind, rest) if kind in _KINDS else ('', '')
+
+
+def _check_folder(name: str, root: Any, split: str | None):
+    "Raise an error if a name stands in place of the root, and warn if it stands in place of the split."
+    if root is None and name:
         is_root = os.path.exists(expand_home(name))
-        advice = f"; for this path, create_dataset('', {name!r})" if is_root else ''
-        raise ValueError(f'unknown dataset name {name!r}: must be one of {_NAMES}{advice}')
-    return kind, rest
+        advice = f"create_dataset('', {name!r})" if is_root else f'create_dataset({name!r}, root)'
+        raise ValueError(f'root is missing: {name!r} is only a name; pass the folder as root, as in {advice}')
+    if is_split_name(name) and name.lower() not in split_group(split or ''):
+        warn_caller(f'create_dataset({name!r}, …) reads split={split!r}: the first argument is not the split. '
+                    f"Pass create_dataset('', root, split={name!r}) to read that one", UserWarning)
 
 # %% ../../nbs/datasets/60_factory.ipynb #cc37a3b4
 def create_dataset(
@@ -129,7 +134,7 @@ def create_dataset(
         classes: 10
 
     Args:
-        name: '' detects what is at the root; or 'torch/cifar10', 'hfds/…', …; only the prefix ignores case.
+        name: 'torch/cifar10', 'hfds/…', …; only the prefix ignores case. Any other name detects what is at the root.
         root: Folder, tar or table; or where torchvision or a hub keeps files.
         split: 'train', 'val', …, or the dataset's own name.
         search_split: Look for the split in the root; False: the root is the split.
@@ -143,7 +148,8 @@ def create_dataset(
         repeats: For streams: passes per epoch; 0 and 1 both mean one.
         input_img_mode: Pillow mode of the images; not for torch/.
         trust_remote_code: Run the code of a dataset from a hub; needs `datasets` before version 4.
-        **kwargs: Additional arguments for the dataset and its reader; None counts as not given.
+        **kwargs: Additional arguments for the dataset and its reader; None counts as not given, so pass target_key='' to
+            read a dataset without labels.
     """
     root, (kind, rest) = expand_home(root), _split_name(name)
     settings = {key: value for key, value in kwargs.items() if value is not None}
@@ -155,6 +161,7 @@ def create_dataset(
         return _create_torch(rest.lower(), root, split or '', search_split, download, settings)
     settings.update(split=split, class_map=class_map or None, input_img_mode=input_img_mode)
     if kind in ('', 'tar'):
+        _check_folder(name, root, split)
         if not search_split:
             settings['split'] = None
         return ImageDataset(root, kind, load_bytes=load_bytes, **settings)

@@ -6,6 +6,7 @@
 __all__ = ['read_bytes', 'list_classes', 'ImageDataset', 'IterableImageDataset']
 
 # %% ../../nbs/datasets/00_image_dataset.ipynb #25ac6e8b
+import copy
 import operator
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -199,6 +200,9 @@ class ImageDataset(_Images, torch.utils.data.Dataset):
         settings = dict(class_map=class_map, **kwargs)
         super().__init__(root, reader, split, settings, faults, input_img_mode, transform, target_transform,
                          load_bytes, exif_transpose, background)
+        if type(self).__getitem__ is not ImageDataset.__getitem__ and isinstance(self.reader, Reader):
+            self.reader = copy.copy(self.reader)   # it may be that of another dataset
+            self.reader.gives_files = True   # as timm's, for `Image.open(self.reader[index][0])`
         if exclude is not None:
             self.reader = exclude_samples(self.reader, exclude)
         self._lists = {}   # what `targets` and `samples` gave

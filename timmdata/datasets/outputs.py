@@ -106,6 +106,15 @@ def _is_class(folder: Path) -> bool:
         is_split_name(folder.parent.name) or any(map(_holds_images, _neighbors(folder))))
 
 
+def _whole_dataset(folder: Path) -> Path:
+    "Return the folder of the dataset that a folder is a class or a split of; any other folder as it is."
+    if _is_class(folder):
+        folder = folder.parent
+    while is_split_name(folder.name):
+        folder = folder.parent
+    return folder
+
+
 def place_beside(
     folder: Path,
     folders: Sequence[Path],
@@ -120,10 +129,7 @@ def place_beside(
         name: End of the name of the output; the beginning is that of the data.
         is_folder: The output is a folder.
     """
-    if _is_class(folder):
-        folder = folder.parent
-    while is_split_name(folder.name):
-        folder = folder.parent
+    folder = _whole_dataset(folder)
     name = f'{folder.name or "data"}-{name}'
     places = [place/name for place in (folder.parent, Path.home(), Path(tempfile.gettempdir()))]
     fit = (place for place in places
@@ -161,9 +167,13 @@ def output_path(
         is_folder: The output is a folder; False: a file.
         option: Name of the argument, for errors.
     """
+    readers = list(readers)
     folders = [folder for reader in readers for folder in data_folders(reader)]
     path = Path(name if out is None else expand_home(out))
     inside = _holder(path, folders)
+    if inside is None and out is None:   # one class or split of a dataset is read, and this is the folder of the others
+        roots = (Path(reader.root).resolve() for reader in readers if data_folders(reader) and not isinstance(reader, ReaderTable))
+        inside = _holder(path, [*map(_whole_dataset, roots)])
     if inside is not None:
         outside = shortest(place_beside(inside, folders, name, is_folder))
         if out is not None:

@@ -71,17 +71,23 @@ class AcceleratedLoader(Loader, DataLoaderStateMixin):
         return self.drop_last   # the name that Accelerate uses
 
     def __iter__(self) -> Iterator[Any]:
-        batches, end = iter(self.loader), object()
+        batches, end, sampler = iter(self.loader), object(), self.sampler
+        counts = isinstance(sampler, EpochSampler)
         self.begin()
         try:
             following = next(batches, end)
+            epoch = sampler.current if counts else None
             while following is not end:
                 batch, following = following, next(batches, end)
                 self._ahead, self.end_of_dataloader = 1, following is end
+                if counts and following is end:
+                    sampler.running = epoch   # the loop below has ended, this one has not
                 yield batch if self.names is None else rename_fields(batch, self.names)
                 del batch
             self._ahead = 0
         finally:
+            if counts:
+                sampler.running = None
             self.end()
 
     def state_dict(self, progress: tuple[int, int] | None = None, *,

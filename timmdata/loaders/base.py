@@ -7,7 +7,8 @@ __all__ = ['count_images', 'number_batches', 'FromParts', 'find_mixing', 'Loader
            'as_host_loader']
 
 # %% ../../nbs/loaders/00_base.ipynb #a73d85c5
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from functools import wraps
 from operator import attrgetter
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -110,8 +111,19 @@ def find_mixing(
 _Same = TypeVar('_Same', bound='Loader')
 
 
+def _fixing(init: Callable) -> Callable:
+    "Fix the settings of a loader when the `__init__` of its own class has ended."
+    @wraps(init)
+    def fixed(self: 'Loader', *args: Any, **settings: Any):
+        init(self, *args, **settings)
+        if type(self).__init__ is fixed:
+            self._is_fixed = True
+    return fixed
+
+
 class Loader:
     "Define what trainers need from a loader; each method passes the call to the loader below by default."
+    _is_fixed = False   # whether settings can no longer be assigned
     loader: Any = None   # The loader below; None: this loader implements everything.
     dataset: Any = FromParts("The user's dataset.")
     sampler: Any = FromParts('Sampler of the order, such as an `EpochSampler`; None: unknown.')
@@ -135,6 +147,17 @@ class Loader:
     timeout: Any = FromParts('Seconds to wait for a batch; 0: no limit.')
     multiprocessing_context: Any = FromParts('Start method of worker processes; None: the default.')
     worker_init_fn: Any = FromParts('Function called in each worker process.')
+    has_own_transform: Any = FromParts(
+        'Whether a transform that was assigned to the dataset replaces the built-in pipeline.')
+
+    @_fixing
+    def __init__(self):
+        pass
+
+    def __init_subclass__(cls, **settings: Any):
+        super().__init_subclass__(**settings)
+        if '__init__' in vars(cls):
+            cls.__init__ = _fixing(cls.__init__)
 
     @property
     def parts(self) -> tuple:
@@ -207,6 +230,16 @@ class Loader:
 
     def __exit__(self, *error: Any):
         self.close()
+
+    def __setattr__(self, name: str, value: Any):
+        "Raise AttributeError for a setting: the loader and its workers would not use the new value."
+        for kind in type(self).__mro__ if self._is_fixed else ():
+            own = vars(kind).get(name)
+            if isinstance(own, FromParts) or isinstance(own, property) and own.fset is None:
+                raise AttributeError(
+                    f'{name} of a {type(self).__name__} cannot be changed: its batches are made with the old value. '
+                    'Create a new loader with the other setting')
+        super().__setattr__(name, value)
 
     @property
     def mixup_enabled(self) -> bool:
@@ -292,7 +325,7 @@ class ForeignLoader(ForwardOnly):
     ):
         self.loader = loader
         self.epoch = 0   # epoch of the next pass, if no sampler counts
-        self.seed = int(torch.randint(2**62, ())) if seed is None else seed
+        self.seed = int(torch.randint(2**62, (), device='cpu')) if seed is None else seed
         self.mixing = find_mixing(self.collate_fn)
 
     def _name(self) -> str:

@@ -7,6 +7,7 @@ __all__ = ['BatchSettings', 'EpochBatchSampler', 'BatchLoader']
 
 # %% ../../nbs/loaders/10_batch_loader.ipynb #38443425
 import copy
+import logging
 import math
 import sys
 from collections import Counter, deque
@@ -19,8 +20,10 @@ from typing import Any
 import torch
 from torch.utils.data import Dataset, Sampler
 
+from ..core.ambient import as_in_new_thread
 from ..core.checks import check_whole
 from ..core.faults import ImageReadError
+from ..datasets.user_state import AssignedTransform, ChangeWatch
 from ..datasets.wrappers import changed_pixels, fingerprint
 from .base import HostLoader, find_mixing
 from .checkpoint import check_state, describe_settings, make_state
@@ -121,10 +124,10 @@ class BatchSettings:
         """Count the batches of an epoch.
 
         Args:
-            sampler: Sampler of the order; the batches of its next epoch are counted.
+            sampler: Sampler of the order; its running epoch counts, or the next one.
         """
         if self.schedule is not None:
-            return len(self.schedule.plan(sampler.epoch))
+            return len(self.schedule.plan(sampler.current))
         full, rest = divmod(len(sampler), self.batch_size)
         return full + bool(rest and not self.drop_last)
 
@@ -134,10 +137,10 @@ class BatchSettings:
         """Count this rank's samples of an epoch, without those added as padding.
 
         Args:
-            sampler: Sampler of the order; the samples of its next epoch are counted.
+            sampler: Sampler of the order; its running epoch counts, or the next one.
         """
         if self.schedule is not None:
-            return self.schedule.count_valid(sampler.epoch)
+            return self.schedule.count_valid(sampler.current)
         share = len(sampler)
         whole = share // self.batch_size * self.batch_size   # samples in complete batches
         if self.pad_last and whole < share:
@@ -234,6 +237,9 @@ class EpochBatchSampler(Sampler):
         return self.batches.count(self.sampler)
 
 # %% ../../nbs/loaders/10_batch_loader.ipynb #e51aa8ff
+_log = logging.getLogger(__name__)
+
+
 class BatchLoader(HostLoader):
     """Make batches of a map-style dataset with workers, in the order of a sampler; supports states and replays.
 
@@ -247,6 +253,7 @@ class BatchLoader(HostLoader):
         cache: Cache that keeps all images on a device and replaces the workers.
         settings: Other dataclasses and dicts that a state must match.
         adopts_seed: Take the seed from a loaded state, because the user set none.
+        own_transform: Notices a transform that replaces the sample transforms; None: none does.
     """
 
     def __init__(self,
@@ -260,6 +267,7 @@ class BatchLoader(HostLoader):
         cache: DeviceCache | None = None,
         settings: Sequence[Any] = (),
         adopts_seed: bool = False,
+        own_transform: AssignedTransform | None = None,
     ):
         self.builder, self.sampler, self.batches = builder, sampler, batches
         self.workers = workers
@@ -268,8 +276,14 @@ class BatchLoader(HostLoader):
         self.pool = partial(CachedPool, cache=cache) if cache is not None else pool
         self.pin_batches = pin_batches
         self.cache, self.settings, self.adopts_seed = cache, tuple(settings), adopts_seed
+        self.own_transform = own_transform
+        builder.state.warn()
+        self._settings_of_workers = self.workers   # before 'auto' is resolved
+        self._changes = ChangeWatch(builder.state)
         self._pool: WorkerPool | None = None
+        self._in_use: list[WorkerPool] = []   # one entry per running pass
         self._fingerprint: str | None = None
+        self._num_samples = len(builder.dataset)
         # Its position must be right before the first loop, in a loop, after a `break`, after the end, and if a
         # loop has begun but delivered no batch yet. After `set_epoch` and `load_state_dict`, their values count.
         self._consumer = Consumer(sampler)
@@ -281,7 +295,8 @@ class BatchLoader(HostLoader):
         sampler = copy.copy(self.sampler)
         batches = self.batches.with_sampler(sampler)
         return {
-            **vars(self), 'sampler': sampler, 'batches': batches, '_pool': None,
+            **vars(self), 'sampler': sampler, 'batches': batches, '_pool': None, '_in_use': [],
+            '_changes': ChangeWatch(self.builder.state),
             '_consumer': Consumer(sampler), '_tasks': deque(), '_made_by': Counter()}
 
     @property
@@ -328,14 +343,19 @@ class BatchLoader(HostLoader):
         "Make one pass, which begins with the first `next`; batches without samples are omitted."
         return self._consumer.deliver(self._pass)
 
+    def __iter__(self) -> Iterator:
+        return self._consumer.loop(self._pass)
+
     def _pass(self) -> Iterator[HostBatch]:
         epoch, position = self.sampler.begin()
+        self._renew(self.notice_changes(epoch))
         pool = self._pool or self._start_pool()
         self._tasks = tasks = deque[Task]()
         self._made_by = made_by = Counter[int | None]()
         finished: list[HostBatch] = []   # at most one; popped, so that only the consumer holds it
         if self.workers.persistent_workers:
             self._pool = pool
+        self._in_use.append(pool)
         batches = self.batches.cut(self.sampler, epoch, position)
         is_whole = position == 0
         num_read = 0   # samples of this rank
@@ -371,8 +391,8 @@ class BatchLoader(HostLoader):
             for task in tasks:
                 pool.cancel(task)
             tasks.clear()
-            if not self.workers.persistent_workers:
-                pool.close()
+            self._in_use.remove(pool)
+            self._close_unused(pool)
 
     def _finish(self, made: HostBatch, position: int) -> HostBatch:
         "Add the position after the batch, and page-lock the batch if requested."
@@ -389,12 +409,57 @@ class BatchLoader(HostLoader):
 
     # workers
 
+    @property
+    def has_own_transform(self) -> bool:
+        "Return whether a transform that was assigned to the dataset replaces the built-in pipeline."
+        return self.own_transform is not None and self.own_transform.is_assigned
+
+    def _builder_of_pass(self) -> BatchBuilder:
+        return self.builder.without_pipeline() if self.has_own_transform else self.builder
+
     def _start_pool(self) -> WorkerPool:
         keys = list(islice(self.sampler.keys(0), 8))   # samples for a trial
-        self.workers = resolve_workers(self.builder, self.workers, keys)   # 'auto' is resolved once
+        builder = self._builder_of_pass()
+        self.workers = resolve_workers(builder, self._settings_of_workers, keys)   # 'auto' is resolved here
         if self.pool is not None:
-            return self.pool(self.builder)
-        return create_pool(self.builder, self.workers, keys, self.batches.sizes)
+            return self.pool(builder)
+        return create_pool(builder, self.workers, keys, self.batches.sizes)
+
+    def notice_changes(self,
+        epoch: int,
+    ) -> list[str]:
+        """Tell the user's objects the epoch of a pass that begins, and notice what has changed since the previous pass.
+
+        Args:
+            epoch: Epoch of the pass.
+
+        Returns:
+            names of what has changed, such as 'dataset.transform'
+        """
+        changed = self._changes.begin(epoch)
+        num, before = len(self.dataset), self._num_samples
+        if num == before:
+            return changed
+        if self.cache is not None or isinstance(self.batches, TokenPlan):
+            what = 'images are kept on the device' if self.cache is not None else 'image sizes are known'
+            raise ValueError(
+                f'the dataset has {num} samples, but there were {before} when the loader was created, whose {what}: '
+                'create the loader again')
+        self._num_samples, self._fingerprint = num, None
+        return changed
+
+    def _renew(self, changed: list[str]):
+        "Let the next pass start its own workers, because the old ones have old copies of the user's objects."
+        if self._pool is None or not changed:
+            return
+        _log.debug('the workers start again, because these have changed: %s', ', '.join(changed[:5]))
+        pool, self._pool = self._pool, None
+        self._close_unused(pool)
+
+    def _close_unused(self, pool: WorkerPool):
+        "Close a pool that no pass uses, unless the next one will; a pass in another one may."
+        if pool is not self._pool and pool not in self._in_use:
+            pool.close()
 
     def _discard(self, pool: WorkerPool):
         if self._pool is pool:
@@ -420,7 +485,9 @@ class BatchLoader(HostLoader):
             epoch: Epoch of the next pass.
             position: Number of samples already used in this epoch, on all ranks together.
         """
-        self.sampler.set_position(epoch, position)
+        left = self.batches.cut(self.sampler, epoch, position)
+        is_end = position > 0 and next(left, None) is None
+        self.sampler.set_position(epoch, position, is_end)
 
     def identity(self) -> dict[str, str]:
         """Return the settings that batches depend on, except the seed; a state must match them.
@@ -477,14 +544,17 @@ class BatchLoader(HostLoader):
             raise IndexError(
                 f'batch={batch} is out of range: '
                 f'the number of batches in epoch {epoch} is {len(self)}')
-        builder = self.builder.before_transform()
+        whole = self._builder_of_pass()
+        builder = whole.before_transform()
         pool = InlinePool(builder) if self.cache is None else CachedPool(builder, self.cache)
-        made = pool.take(pool.submit(keys))
-        if made is None:
-            raise ValueError(
-                'every sample of this batch was skipped: dataset.bad_samples has the reasons')
-        replay = builder.replay(made)
-        transform = self.builder.batch_transform
+        with builder.state.kept_epoch():
+            made = pool.take(pool.submit(keys))
+            if made is None:
+                raise ValueError(
+                    'every sample of this batch was skipped: dataset.bad_samples has the reasons')
+            with as_in_new_thread():
+                replay = builder.replay(made)
+        transform = whole.batch_transform
         return replay if builder.batch_transform is transform else replay.finish(transform)
 
     def __repr__(self) -> str:

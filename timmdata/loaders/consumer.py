@@ -32,6 +32,7 @@ class Consumer:
         # Reads of the pass that read last; None: the end of this pass
         self._reads: deque[tuple[int, int] | None] = deque()
         self._num_choices = 0
+        self._looping: Any = None   # identifies the loop that read last
         # Epoch and position after the batch that was delivered last
         self.last: tuple[int, int] | None = None
 
@@ -58,7 +59,6 @@ class Consumer:
         try:
             for host in begin():
                 self.last = last = host.keys[0].epoch, host.position
-                sampler.running = last[0]
                 note(last)
                 meter.hand_out(len(host.keys))
                 held = [host]
@@ -69,9 +69,34 @@ class Consumer:
                     when_used(*last)
         finally:
             meter.stop()
-            sampler.running = None
         self.last = last
         note(None)
+
+    def loop(self,
+        begin: Callable[[], Iterator[HostBatch]],
+        when_used: Callable[[int, int], None] | None = None,
+    ) -> Iterator[Any]:
+        """Deliver one pass to a training loop; until the loop ends, its epoch is the sampler's current one.
+
+        Args:
+            begin: As in `deliver`.
+            when_used: As in `deliver`.
+
+        Returns:
+            the batches, without their keys
+        """
+        sampler, this = self.sampler, object()
+
+        def enter(host: HostBatch) -> Any:
+            self._looping = this   # a loop inside this one has its own epoch
+            sampler.running = host.keys[0].epoch
+            return host.batch
+
+        try:
+            yield from map(enter, self.deliver(begin, when_used))   # holds no batch
+        finally:
+            if self._looping is this:   # a loop that was left may be collected while another one runs
+                sampler.running = None
 
     def at(self,
         ahead: int = 0,

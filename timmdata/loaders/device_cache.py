@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from ..core.sample import sample_image, with_image
-from ..core.cores import one_thread
+from ..core.ambient import as_in_new_thread, on_device
 from ..datasets.wrappers import base_datasets
 from ..pipeline.fetch import BatchBuilder, HostBatch, read_sample
 from ..pipeline.params import ParamSampler, SampleParams
@@ -54,13 +54,13 @@ def crop_batch(
     settings = sampler.settings
     at = []   # positions in the image: of rows, then of columns
     inside = []   # whether these positions are inside the crop
-    numbers = torch.tensor([[*p.crop, *p.offset] for p in params]).to(device, non_blocking=True)
+    numbers = on_device([[*p.crop, *p.offset] for p in params], device)
     for axis, size in enumerate(sampler.size):
         start, length, offset = numbers[:, axis::2, None].unbind(1)
-        position = torch.arange(size, device=device) + offset
+        position = torch.arange(size, dtype=torch.int64, device=device) + offset
         inside.append((position >= 0) & (position < length))
         at.append(start + _shown(position, length, settings.padding_mode))
-    n = torch.arange(len(images), device=device)[:, None, None]
+    n = torch.arange(len(images), dtype=torch.int64, device=device)[:, None, None]
     rows = images.permute(0, 2, 3, 1)[n, at[0][:, :, None], at[1][:, None, :]]
     if settings.padding_mode == 'constant':
         fill = torch.tensor(settings.fill, dtype=torch.uint8, device=device)
@@ -209,8 +209,8 @@ class CachedPool(WorkerPool):
         height, width = cache.images.shape[2:]
         params = [sampler.sample_params(height, width, key) for key in keys]
         at = [cache.rows[key.index] for key in keys]
-        with one_thread():
-            images = cache.images[torch.tensor(at, device=cache.device)]
-        rows = crop_batch(images, params, sampler)
-        samples = [[with_image(cache.samples[k], row)] for k, row in zip(at, rows)]
-        return builder.collate(keys, samples, {'image': rows})
+        with as_in_new_thread():
+            images = cache.images[on_device(at, cache.device)]
+            rows = crop_batch(images, params, sampler)
+            samples = [[with_image(cache.samples[k], row)] for k, row in zip(at, rows)]
+            return builder.collate(keys, samples, {'image': rows})

@@ -9,7 +9,7 @@ __all__ = ['resolve_device', 'adapt_to_chs', 'adapt_statistics', 'PrefetchLoader
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from operator import attrgetter
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,7 +22,7 @@ from .base import FromParts, HostLoader, Loader, as_host_loader, find_mixing
 from .consumer import Consumer
 from .side_stream import SideStream, create_stream, iterate_ahead, move_to_device
 from .stats import LoaderStats
-from ..pipeline.batch_transform import BatchTransform, BatchTransformSettings
+from ..pipeline.batch_transform import BatchTransform, BatchTransformSettings, DeviceTransform
 from ..pipeline.fetch import HostBatch, Replay
 from ..transforms.random_erasing import ErasingSettings, RandomErasing
 
@@ -225,27 +225,32 @@ class PrefetchLoader(Loader):
     # one pass
 
     def __iter__(self) -> Iterator:   # a pass begins with the first `next`
-        hosts = self._consumer.deliver(
+        return self._consumer.loop(
             self._hosts, self.loader.acknowledge if self.loader.auto_ack else None)
-        yield from map(attrgetter('batch'), hosts)   # a loop would hold the delivered batch
 
     def _hosts(self) -> Iterator[HostBatch]:
         "Return the batches of the loader on the device; one batch ahead if the device has streams."
         if self._stream is None:
             self._stream = create_stream(self.device, self.loader.device)
+        on_device = partial(self._on_device, self._transform_of_pass())
         if self._stream is None:
-            return map(self._on_device, self.loader.host_batches())
-        return iterate_ahead(self.loader.host_batches(), self._on_device, self._stream)
+            return map(on_device, self.loader.host_batches())
+        return iterate_ahead(self.loader.host_batches(), on_device, self._stream)
+
+    def _transform_of_pass(self) -> DeviceTransform:
+        "Return the batch transform, without what belongs to a pipeline that the dataset's own transform replaces."
+        transform = self.batch_transform
+        return transform.without_pipeline() if self.has_own_transform else transform
 
     def stats(self) -> LoaderStats:
         below = self.loader.stats()
         own = self._consumer.meter.stats(ready=below.ready, bad_samples=below.bad_samples)
         return replace(own, of_workers=below.of_workers)
 
-    def _on_device(self, host: HostBatch) -> HostBatch:
+    def _on_device(self, transform: DeviceTransform, host: HostBatch) -> HostBatch:
         "Move one batch to the device and transform it there."
         batch = move_to_device(host.batch, self.device)
-        return host._replace(batch=self.batch_transform.on_batch(batch, host.keys))
+        return host._replace(batch=transform.on_batch(batch, host.keys))
 
     # where the consumer is
 
@@ -257,7 +262,11 @@ class PrefetchLoader(Loader):
     def replay(self, epoch: int, batch: int | None = None, index: int | None = None) -> Replay:
         replay = self.loader.replay(epoch, batch, index)
         moved = move_to_device(replay.batch, self.device)
-        return replay._replace(batch=moved).finish(self.batch_transform)
+        return replay._replace(batch=moved).finish(self._transform_of_pass())
+
+    def close(self):
+        super().close()
+        self.batch_transform.close()
 
     def ack(self):
         "Tell the buffer that the last batch was used, for example after the optimizer step."

@@ -16,6 +16,8 @@ from typing import Any
 
 import torch
 
+from ..core.sample import is_sequence, refill
+
 # %% ../../nbs/loaders/30_side_stream.ipynb #fa2945a4
 class SideStream:
     """Queue work on a device in parallel with the consumer's work, and order both when a batch is handed over.
@@ -102,25 +104,27 @@ def map_tensors(
     function: Callable[[torch.Tensor], torch.Tensor],
     value: Any,
 ) -> Any:
-    """Apply a function to every tensor in tuples, lists and dicts; other values do not change.
+    """Apply a function to every tensor in tuples, lists and dicts, also in those of your own types.
 
     Args:
         function: Function that is called on every tensor.
         value: A batch, or a part of one.
 
     Returns:
-        the same structure with the results
+        the same structure with the results; what contains no tensor is not copied
     """
     if isinstance(value, torch.Tensor):
         return function(value)
     if isinstance(value, Mapping):
-        return {key: map_tensors(function, v) for key, v in value.items()}
-    if not isinstance(value, (tuple, list)):
+        old = [*value.values()]
+    elif is_sequence(value):
+        old = [*value]
+    else:
         return value
-    values = [map_tensors(function, v) for v in value]
-    if hasattr(value, '_fields'):   # a named tuple takes its values as separate arguments
-        return type(value)(*values)
-    return type(value)(values)
+    new = [map_tensors(function, one) for one in old]
+    if all(a is b for a, b in zip(new, old)):
+        return value
+    return refill(value, dict(zip(value, new)) if isinstance(value, Mapping) else new)
 
 
 def move_to_device(
@@ -146,7 +150,7 @@ def _tensors(batch: Any) -> list[torch.Tensor]:
     values = ()
     if isinstance(batch, Mapping):
         values = batch.values()
-    elif isinstance(batch, (tuple, list)):
+    elif is_sequence(batch):
         values = batch
     return [tensor for value in values for tensor in _tensors(value)]
 

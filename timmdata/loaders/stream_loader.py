@@ -6,29 +6,40 @@
 __all__ = ['start_batches', 'StreamLoader', 'check_ranks']
 
 # %% ../../nbs/loaders/20_stream_loader.ipynb #67dd7085
+import hashlib
 import os
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
+from itertools import islice
 from multiprocessing import active_children
 from typing import Any
 
+import numpy as np
 import torch
+from PIL import Image
 from torch import distributed
 from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data._utils import worker as torch_worker
 
+from ..core.ambient import as_in_new_thread
 from ..core.arguments import warn_caller
 from ..core.faults import ImageReadError
 from ..core.pickling import explain_unpicklable
 from ..core.processes import check_may_start, leave_to_original, undecided_start_method
 from ..core.rng import sample_seed
-from ..datasets.wrappers import TransformedIterableDataset
+from ..core.sample import fields_of
+from ..datasets.user_state import ChangeWatch
+from ..datasets.wrappers import TransformedIterableDataset, describe
 from .base import ForwardOnly, count_images, find_mixing, number_batches
+from .side_stream import map_tensors
 from .stats import LoaderStats, Meter, count_bad_samples
+from ..pipeline.batch_transform import DeviceTransform
 from ..pipeline.collate import fast_collate
 from ..pipeline.fetch import HostBatch, call_collate
 from ..samplers.epoch import EpochAware, check_epoch
-from ..core.cores import available_cores
+from ..core.cores import available_cores, use_one_core_per_process
 from ..workers.life import check_original, uninterrupted
 from ..workers.settings import WorkerSettings
 
@@ -97,7 +108,8 @@ class _Pass:
 
     def __init__(self, loader: DataLoader):
         before = {*active_children()}
-        self._batches = start_batches(loader)
+        with as_in_new_thread():   # as if a worker ran it
+            self._batches = start_batches(loader)
         if not loader.num_workers:
             return
         _iterators.add(self._batches)
@@ -110,10 +122,60 @@ class _Pass:
     def __next__(self) -> Any:
         if self._batches is None:
             raise RuntimeError('the loader was closed during this loop: start a new one')
-        return next(self._batches)
+        with as_in_new_thread():
+            return next(self._batches)
 
     def close(self):
         self._batches = None
+
+# %% ../../nbs/loaders/20_stream_loader.ipynb #d921c331
+class _NotedInfo:
+    "Stand in for torch's worker info, and note whether anything in it is read."
+
+    def __init__(self, info: Any):
+        self.info = info
+        self.is_read = False
+
+    def __getattr__(self, name: str) -> Any:
+        self.is_read = True
+        return getattr(self.info, name)
+
+
+def _digest(sample: Any) -> int:
+    "Return a number above 0 that depends on the content of a sample."
+    parts = [np.asarray(value) if isinstance(value, Image.Image) else value for value in fields_of(sample).values()]
+    return 1 + int.from_bytes(hashlib.blake2b(describe(parts).encode(), digest_size=7).digest())
+
+
+def _note_beginning(beginning: torch.Tensor, dataset: Iterable) -> Iterator[Any]:
+    "Iterate over a stream in a worker process, and note how it begins if it does not ask which worker this is."
+    info = torch_worker._worker_info
+    noted = torch_worker._worker_info = _NotedInfo(info)
+    try:
+        samples = iter(dataset)
+        first = [*islice(samples, 1)]
+    finally:
+        torch_worker._worker_info = info
+    yield from first
+    if first and not noted.is_read:
+        with suppress(KeyError, TypeError):   # a sample of some other form
+            beginning.fill_(_digest(first[0]))
+    yield from samples
+
+
+class _WorkerStart:
+    "Prepare a worker process of a stream: one core, the user's function, and a note of how the stream begins."
+
+    def __init__(self, init: Callable[[int], None] | None, num_workers: int):
+        self.init = init
+        self.beginnings = torch.zeros(num_workers, dtype=torch.int64, device='cpu')   # digest of each worker's first sample; 0: none
+
+    def __call__(self, number: int):
+        use_one_core_per_process()
+        if self.init is not None:
+            self.init(number)
+        own = torch_worker._worker_info.dataset   # this worker's copy
+        own.iterate = partial(_note_beginning, self.beginnings[number])
 
 # %% ../../nbs/loaders/20_stream_loader.ipynb #5c8a7a40
 class StreamLoader(ForwardOnly):
@@ -127,6 +189,8 @@ class StreamLoader(ForwardOnly):
         workers: Settings of torch's worker processes; None: batches are made in the consumer's process.
         collate_fn: Function that collates samples into a batch.
         seed: Seed of the random numbers of all samples, the same on all ranks.
+        batch_transform: Finishes the batches in the consumer's process; None: they stay as collated.
+        is_replaceable: A transform that is assigned to the dataset later replaces `transform`, as with timm's loaders.
     """
     dataset: TransformedIterableDataset   # The user's dataset, with its transform.
 
@@ -138,16 +202,24 @@ class StreamLoader(ForwardOnly):
         workers: WorkerSettings | None = None,
         collate_fn: Callable = fast_collate,
         seed: int = 0,
+        *,
+        batch_transform: DeviceTransform | None = None,
+        is_replaceable: bool = False,
     ):
+        self.batch_transform = batch_transform
         workers = workers or WorkerSettings(num_workers=0)
         num_workers = available_cores() if workers.num_workers == 'auto' else workers.num_workers
-        own = TransformedIterableDataset(dataset, transform, _rank_seed(dataset, seed))
+        self._start = _WorkerStart(workers.worker_init_fn, num_workers)
+        self._is_watched = num_workers > 1   # until the first pass has ended, or a warning was given
+        own = TransformedIterableDataset(dataset, transform, _rank_seed(dataset, seed), is_replaceable)
+        own.state.warn()
+        self._changes = ChangeWatch(own.state)
         self._settings = dict(
             dataset=own, batch_size=batch_size, drop_last=drop_last,
             collate_fn=_CollatePresent(collate_fn), num_workers=num_workers,
             prefetch_factor=workers.prefetch_factor, timeout=workers.timeout,
             persistent_workers=workers.persistent_workers and num_workers > 0,
-            worker_init_fn=workers.worker_init_fn,
+            worker_init_fn=self._start,
             multiprocessing_context=workers.multiprocessing_context, pin_memory=workers.pin_memory,
             generator=torch.Generator().manual_seed(seed))
         if hasattr(dataset, 'set_loader_cfg'):
@@ -157,6 +229,8 @@ class StreamLoader(ForwardOnly):
 
     def _renew(self):
         "Create torch's loader again; the old workers end unless they belong to another process."
+        if self._settings['num_workers']:
+            self._start.beginnings.share_memory_()   # in another process, it is a copy
         self.loader = DataLoader(**self._settings)
         self._pid = os.getpid()
         self._passes: weakref.WeakSet[_Pass] = weakref.WeakSet()   # passes that have not ended
@@ -164,20 +238,27 @@ class StreamLoader(ForwardOnly):
 
     # For a copy, or for another process, which has its own workers
     def __getstate__(self) -> dict[str, Any]:
-        new = dict(loader=DataLoader(**self._settings), _passes=(), _pid=0, _are_counting=False)
+        new = dict(
+            loader=DataLoader(**self._settings), _passes=(), _pid=0, _are_counting=False,
+            _changes=ChangeWatch(self.dataset.state))
         return {**vars(self), **new}
 
     @property
+    def worker_init_fn(self) -> Callable[[int], None] | None:
+        "Return the function that is called in each worker process; None: no function."
+        return self._start.init
+
+    @property
     def mixing(self) -> Any:
-        "Return the user's collate function if it mixes; None: no mixing."
-        return find_mixing(self.collate_fn.collate_fn)
+        "Return the object that mixes the batches; None: no mixing."
+        return find_mixing(self.batch_transform and self.batch_transform.mixup, self.collate_fn.collate_fn)
 
     @property
     def seed(self) -> int:
         "Return the seed of this rank's samples."
         return self.dataset.seed
 
-    def __iter__(self) -> Iterator:   # a pass begins with the first `next`
+    def _collated(self) -> Iterator:   # a pass begins with the first `next`
         meter, epoch, num_empty = Meter(), self.dataset.epoch, 0
         self._meter = meter
         meter.begin()
@@ -186,20 +267,26 @@ class StreamLoader(ForwardOnly):
             self.dataset.epoch += 1   # for workers that start with the next pass
         try:
             for batch in self._watch(begun):
+                if self._is_watched:
+                    self._compare_beginnings()
                 if batch is None:
                     num_empty += 1
                     continue
                 meter.hand_out(count_images(batch))
                 yield batch
                 meter.resume()
+            if self._is_watched:
+                self._compare_beginnings()
+            self._is_watched = False
             if not meter.stats().batches:
                 self._explain_none(epoch, num_empty)
         finally:
             meter.stop()
 
     def _begin(self) -> _Pass:
-        if self._pid != os.getpid():
-            self._renew()   # the workers belong to another process
+        changed = self.num_workers and self._changes.begin(self.dataset.epoch)
+        if self._pid != os.getpid() or changed:
+            self._renew()   # the workers belong to another process, or have old copies of the user's objects
         loader = self.loader
         if len(self._passes):   # a loop in a loop has its own loader
             loader = DataLoader(**self._settings)
@@ -207,6 +294,19 @@ class StreamLoader(ForwardOnly):
         self._passes.add(begun)
         self._are_counting |= self.persistent_workers
         return begun
+
+    def _compare_beginnings(self):
+        "Warn if two workers have begun with the same sample, of a stream that did not ask which worker it is in."
+        seen: dict[int, int] = {}   # digest → number of the worker
+        for number, digest in enumerate(self._start.beginnings.tolist()):
+            if not digest or seen.setdefault(digest, number) == number:
+                continue
+            self._is_watched = False
+            return warn_caller(
+                f'workers {seen[digest]} and {number} began with the same sample, and {type(self.dataset.dataset).__name__} '
+                f'did not call torch.utils.data.get_worker_info(): each of the {self.num_workers} workers reads the whole '
+                'stream, so each sample comes several times per epoch. Divide the samples in __iter__, such as '
+                'itertools.islice(samples, info.id, None, info.num_workers), or pass num_workers=1')
 
     def _explain_none(self, epoch: int, num_empty: int):
         "Explain an epoch without batches: raise an error if samples were skipped; warn if there were none."
@@ -250,7 +350,16 @@ class StreamLoader(ForwardOnly):
 
     def host_batches(self) -> Iterator[HostBatch]:
         "Make one pass; the key of an image is its number in the epoch."
-        yield from number_batches(self, self.dataset.epoch, self.seed)
+        yield from map(self._finish, number_batches(self._collated(), self.dataset.epoch, self.seed))
+
+    def _finish(self, host: HostBatch) -> HostBatch:
+        "Apply the batch transform, and page-lock the result if requested."
+        if self.batch_transform is None:
+            return host
+        batch = self.batch_transform.on_batch(host.batch, host.keys)
+        if self.pin_memory:
+            batch = map_tensors(torch.Tensor.pin_memory, batch)
+        return host._replace(batch=batch)
 
     def set_epoch(self,
         epoch: int,
@@ -274,6 +383,8 @@ class StreamLoader(ForwardOnly):
         if self.num_workers:
             for begun in [*self._passes]:
                 begun.close()
+        if self.batch_transform is not None:
+            self.batch_transform.close()
         self._renew()
 
 # %% ../../nbs/loaders/20_stream_loader.ipynb #a247d5cb

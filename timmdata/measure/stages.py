@@ -116,7 +116,7 @@ def measure_stages(
     builder, batches = replace(host.builder, batch_transform=None), _first_batches(host, num_images)
     num_bytes = max(builder.batch_bytes(len(keys), keys[0].bucket) for keys in batches)
     # reused, as in the loader: allocating memory takes time
-    memory = torch.empty(num_bytes, dtype=torch.uint8)
+    memory = torch.empty(num_bytes, dtype=torch.uint8, device='cpu')
     num_views = sum(map(len, batches)) * builder.num_splits
     found = [defaultdict(lambda: np.zeros(2)) for _ in range(rounds + 1)]
     num_threads = torch.get_num_threads()

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['BRIGHT', 'color_matrices', 'hue_lanes', 'turn_hue', 'lanes_of', 'gaussian_blur', 'change_colors', 'normalize_lines',
            'change_batch', 'HueKernel', 'ImageKernel', 'BatchTransformSettings', 'ImageByImage', 'DrawnBatch',
-           'DeviceTransform', 'BatchTransform']
+           'DeviceTransform', 'BatchTransform', 'FinishedImages']
 
 # %% ../../nbs/pipeline/30_batch_transform.ipynb #1fab5f35
 import copy
@@ -13,16 +13,17 @@ import math
 import random
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from ..core.memory_pool import MemoryPool
-from ..core.cores import one_thread
-from ..core.sample import fields_of, with_fields
+from ..core.ambient import as_in_new_thread, on_device
+from ..core.cores import OneCore
+from ..core.sample import fields_of, image_tensors, with_fields
 from .params import ERASING, MIXING, AppearanceParams, ParamSampler
 from ..samplers.epoch import SampleKey, keys_of_images
 from ..transforms.mixup import Mixup
@@ -174,15 +175,6 @@ def gaussian_blur(
     rows = _blur_along(images, weights, 2)
     return _blur_along(rows, weights, 3)
 
-# %% ../../nbs/pipeline/30_batch_transform.ipynb #18f8e44b
-def _on_device(
-    values: Any, device: torch.device, dtype: torch.dtype = torch.float32,
-) -> torch.Tensor:
-    tensor = torch.as_tensor(np.asarray(values)).to(dtype)
-    if device.type == 'cuda':
-        tensor = tensor.pin_memory()
-    return tensor.to(device, non_blocking=True)
-
 # %% ../../nbs/pipeline/30_batch_transform.ipynb #af10ff7a
 def change_colors(
     x: torch.Tensor,
@@ -204,15 +196,15 @@ def change_colors(
     matrices = [color_matrices(one.color, x.shape[-1]) for one in (AppearanceParams(), *params)]
     turns, m, k = zip(*matrices)   # number 0: unchanged
     if any(turns):
-        lanes = _on_device(lanes_of(turns), device, torch.int64)[number]
+        lanes = on_device(lanes_of(turns), device)[number]
         turned = turn_hue(x, lanes[:, :, :, None].unbind(2), dim=-1)
         x = torch.cat([turned, x], -1)
     columns = x.shape[-1]
-    m, k = (_on_device(each, device)[..., :columns] for each in (m, k))
+    m, k = (on_device(each, device, torch.float32)[..., :columns] for each in (m, k))
     sums = torch.zeros(len(turns), columns, dtype=torch.int64, device=device)   # exact in any order
     sums.index_add_(0, flat, x.sum(2, dtype=torch.int64).flatten(0, 1))
     num_lines = torch.bincount(flat, minlength=len(turns)).clamp(min=1)
-    average = (sums / (num_lines * x.shape[2])[:, None]).float()
+    average = sums.float() / (num_lines * x.shape[2]).float()[:, None]
     m = m[number]
     y = (k * average[:, None]).sum(2)[number][:, :, None]   # y: K·m
     for c in range(columns):   # no matrix product: a GPU may compute one in TF32
@@ -241,9 +233,10 @@ def normalize_lines(
     """
     solarized = [False, *(one.solarize for one in params)]
     if any(solarized):
-        is_solarized = _on_device(solarized, x.device, torch.bool)[number][..., None, None]
+        is_solarized = on_device(solarized, x.device, torch.bool)[number][..., None, None]
         x = torch.where(is_solarized & (x >= BRIGHT), 255 - x, x)
-    offset, scale = (torch.tensor([mean, std], dtype=torch.float64) * 255).float().to(x.device)
+    pair = torch.tensor([mean, std], dtype=torch.float64, device='cpu') * 255
+    offset, scale = pair.float().to(x.device)
     x.mul_((number > 0)[..., None, None])
     return x.sub_(offset).div_(scale)
 
@@ -270,10 +263,10 @@ def change_batch(
     for axis, flags in flips.items():
         if not any(flags):
             continue
-        is_flipped = _on_device(flags, device, torch.bool)[:, None, None, None]
+        is_flipped = on_device(flags, device, torch.bool)[:, None, None, None]
         images = torch.where(is_flipped, images.flip(axis), images)
     x = images.permute(0, 2, 3, 1).float()
-    number = torch.arange(1, len(x) + 1, device=device)[:, None].expand(x.shape[:2])
+    number = torch.arange(1, len(x) + 1, dtype=torch.int64, device=device)[:, None].expand(x.shape[:2])
     if any(one.color for one in params):
         x = change_colors(x, number, params)
     blurred = [k for k, one in enumerate(params) if one.blur]
@@ -390,7 +383,8 @@ class ImageKernel:
         lines_vary: bool = False,
     ):
         self.channels, height, width = shape
-        pair = torch.tensor([mean, std], dtype=torch.float64) * 255   # rounded once, as timm does
+        # rounded once, as timm does
+        pair = torch.tensor([mean, std], dtype=torch.float64, device='cpu') * 255
         self.mean, self.std = pair.float().repeat(1, width)
         self.scale = (1 / pair[1]).numpy()
         self.offset = -pair[0].numpy() * self.scale
@@ -401,10 +395,12 @@ class ImageKernel:
         low_high = np.stack([self.offset, 255 * self.scale + self.offset])
         self.low, self.high = torch.from_numpy(low_high).float().repeat(1, width)
         # reused for every image, so that they stay in the cache
-        self.x, self.y, self.untouched = torch.empty(3, height, width * self.channels)
+        size = 3, height, width * self.channels
+        self.x, self.y, self.untouched = torch.empty(size, dtype=torch.float32, device='cpu')
         # pixels in one line of the matrix product
         self.block = math.gcd(width if lines_vary else height * width, 8)
-        weight = torch.zeros(self.block, self.channels, self.block, self.channels)
+        weight = torch.zeros(
+            self.block, self.channels, self.block, self.channels, dtype=torch.float32, device='cpu')
         self.weight = weight.view(self.block * self.channels, -1)
         self.diagonal = weight.diagonal(0, 0, 2)   # the small matrices in the large one
 
@@ -548,26 +544,26 @@ class ImageByImage:
         settings = self.settings
         dtype = settings.img_dtype
         if not images.is_contiguous(memory_format=torch.channels_last):
-            with one_thread():
-                return change_batch(images, params, settings.mean, settings.std).to(dtype)
+            return change_batch(images, params, settings.mean, settings.std).to(dtype)
         n, c, h, w = images.shape
         kernel = self.kernel((c, h, w))
         out = self.allocate(n * c * h * w).view(n, h, w, c)
-        narrow = None if dtype == torch.float32 else torch.empty(h, w * c)
+        narrow = None
+        if dtype != torch.float32:
+            narrow = torch.empty(h, w * c, dtype=torch.float32, device='cpu')
         lines = images.permute(0, 2, 3, 1).reshape(n, h, w * c).unbind()
         rows = out.view(n, h, w * c).unbind()
-        with one_thread():
-            for k, (line, row, drawn) in enumerate(zip(lines, rows, params)):
-                axes = [axis for axis, flip in ((3, drawn.hflip), (2, drawn.vflip)) if flip]
-                if axes:
-                    flipped = images[k:k + 1].flip(axes)
-                    line = flipped.permute(0, 2, 3, 1).view(h, w * c)
-                target = row if narrow is None else narrow
-                kernel(line, target, drawn.color)
-                if drawn.blur or drawn.solarize:
-                    kernel.finish(target, drawn)
-                if narrow is not None:
-                    row.copy_(narrow)
+        for k, (line, row, drawn) in enumerate(zip(lines, rows, params)):
+            axes = [axis for axis, flip in ((3, drawn.hflip), (2, drawn.vflip)) if flip]
+            if axes:
+                flipped = images[k:k + 1].flip(axes)
+                line = flipped.permute(0, 2, 3, 1).view(h, w * c)
+            target = row if narrow is None else narrow
+            kernel(line, target, drawn.color)
+            if drawn.blur or drawn.solarize:
+                kernel.finish(target, drawn)
+            if narrow is not None:
+                row.copy_(narrow)
         return out.permute(0, 3, 1, 2)
 
     def kernel(self,
@@ -601,7 +597,8 @@ class ImageByImage:
         num_bytes = size * dtype.itemsize
         pool_bytes, pool = self._pool   # together: threads share it
         if num_bytes > pool_bytes:   # smaller results use the memory of larger ones
-            pool = MemoryPool(lambda: torch.empty(num_bytes, dtype=torch.uint8), max_free=4)
+            make = partial(torch.empty, num_bytes, dtype=torch.uint8, device='cpu')
+            pool = MemoryPool(make, max_free=4)
             self._pool = num_bytes, pool
         memory = pool.acquire()
         return memory[:num_bytes].view(dtype)
@@ -643,6 +640,7 @@ class DeviceTransform:
         self.settings = settings
         self.erasing = erasing
         self.mixup = mixup
+        self._on_one_core = OneCore()
         self.params = None   # nothing to draw
         if params is None or not params.changes_on_device:
             return
@@ -694,7 +692,6 @@ class DeviceTransform:
         """
         raise NotImplementedError
 
-    @torch.inference_mode(False)   # memory kept for the next batch may be used in training
     def draw_and_apply(self,
         batch: Any,
         keys: Sequence[SampleKey],
@@ -708,7 +705,16 @@ class DeviceTransform:
         Returns:
             the changed batch, in the same structure, and what was drawn
         """
-        with one_thread():
+        tensors = image_tensors(fields_of(batch)['image'])
+        if any(isinstance(one, torch.Tensor) and one.device.type != 'cpu' for one in tensors):
+            return self._draw_and_apply(batch, keys)
+        return self._on_one_core(self._draw_and_apply, batch, keys)
+
+    def _draw_and_apply(
+        self, batch: Any, keys: Sequence[SampleKey],
+    ) -> tuple[Any, DrawnBatch]:
+        # NumPy underflows to 0, whatever np.errstate says
+        with as_in_new_thread(), np.errstate(under='ignore'):
             fields = fields_of(batch)
             drawn = self.draw(fields['image'], keys)
             changed = self.apply(fields, drawn)
@@ -729,6 +735,16 @@ class DeviceTransform:
         """
         changed, _ = self.draw_and_apply(batch, keys)
         return changed
+
+    def close(self):
+        "End the thread that uses one core; a later batch starts it again."
+        self._on_one_core.close()
+
+    def without_pipeline(self) -> 'DeviceTransform':
+        "Return a transform for images that another pipeline made: no flips and colors, but mixing and erasing."
+        other = copy.copy(self)
+        other.params = None
+        return other
 
     def normalizing(self) -> 'DeviceTransform':
         "Return a transform that only normalizes."
@@ -815,3 +831,23 @@ class BatchTransform(DeviceTransform):
         else:
             result = change_batch(images, params, settings.mean, settings.std).to(dtype)
         return result if settings.channels_last else result.contiguous()
+
+# %% ../../nbs/pipeline/30_batch_transform.ipynb #30f10002
+class FinishedImages(DeviceTransform):
+    """Normalize uint8 images, and leave floats as they are; both are mixed, but not flipped, recolored or erased.
+
+    Args:
+        transform: Transform for the images of the built-in pipeline.
+    """
+
+    def __init__(self,
+        transform: BatchTransform,
+    ):
+        super().__init__(transform.settings, mixup=transform.mixup)
+        self._for_bytes = BatchTransform(transform.settings, mixup=transform.mixup)
+        self._for_floats = BatchTransform(replace(transform.settings, mean=None, std=None), mixup=transform.mixup)
+
+    def draw_and_apply(self, batch: Any, keys: Sequence[SampleKey]) -> tuple[Any, DrawnBatch]:
+        images = fields_of(batch)['image']
+        is_float = isinstance(images, torch.Tensor) and images.is_floating_point()
+        return (self._for_floats if is_float else self._for_bytes).draw_and_apply(batch, keys)

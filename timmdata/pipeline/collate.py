@@ -17,7 +17,7 @@ import torch
 from PIL import Image
 from torchvision.transforms.functional import pil_to_tensor
 
-from ..core.sample import fields_of, with_fields
+from ..core.sample import fields_of, is_sequence, refill, with_fields
 from ..transforms.mixup import Mixup
 
 # %% ../../nbs/pipeline/20_collate.ipynb #3cdb29fe
@@ -61,7 +61,8 @@ def _stack_images(images: Sequence[Any]) -> torch.Tensor:
                 f'image {k} of the batch is {image.dtype} {tuple(image.shape)}, '
                 f'image 0 is {dtype} {tuple(shape)}: all must have the same shape and dtype; '
                 'resize them, or use a transform with a fixed output size')
-    batch = torch.empty((len(tensors), *shape), dtype=dtype)   # contiguous, whatever the strides
+    # contiguous, whatever the strides
+    batch = torch.empty((len(tensors), *shape), dtype=dtype, device='cpu')
     for row, image in zip(batch, tensors):
         row.copy_(image)
     return batch
@@ -82,7 +83,7 @@ def _stack_field(values: Sequence[Any]) -> torch.Tensor | list:
         values = [np.asarray(value) for value in values]
     if not all(isinstance(value, (torch.Tensor, np.ndarray)) for value in values):
         return list(values)
-    tensors = [torch.as_tensor(value) for value in values]
+    tensors = [value if isinstance(value, torch.Tensor) else torch.as_tensor(value, device='cpu') for value in values]
     shape = tensors[0].shape
     if any(tensor.shape != shape for tensor in tensors):
         return list(values)
@@ -105,7 +106,7 @@ def _repeat(field: torch.Tensor | list, views: int) -> torch.Tensor | list:
 def _columns(samples: Sequence[Any]) -> dict[Any, list]:
     "Return the values of each field."
     are_dicts = all(isinstance(sample, Mapping) for sample in samples)
-    are_tuples = all(isinstance(sample, (tuple, list)) and len(sample) > 1 for sample in samples)
+    are_tuples = all(is_sequence(sample) and len(sample) > 1 for sample in samples)
     if not are_dicts and not are_tuples:
         types = sorted({type(sample).__name__ for sample in samples})
         raise TypeError(
@@ -130,7 +131,7 @@ def fast_collate(
         images: (N, C, H, W) with the images of all samples not skipped; None: stack them.
 
     Returns:
-        (images, targets, …) or a dict of them; None if every sample was skipped
+        (images, targets, …) or a dict of them; a type of your own stays; None if every sample was skipped
     """
     samples = [sample for sample in batch if sample is not None]
     if not samples:
@@ -145,8 +146,9 @@ def fast_collate(
     for name, values in columns.items():
         fields[name] = _repeat(_stack_field(values), views)
     if isinstance(samples[0], Mapping):
-        return fields
-    return tuple(fields.values())
+        return refill(samples[0], fields)
+    values = tuple(fields.values())
+    return values if type(samples[0]) in (tuple, list) else refill(samples[0], values)
 
 # %% ../../nbs/pipeline/20_collate.ipynb #8ed87a64
 class FastCollateMixup(Mixup):

@@ -22,10 +22,12 @@ from ..core.clock import clock
 from ..core.faults import ImageReadError, printable
 from ..core.jpeg import Pixels
 from ..core.rng import sample_seed
-from ..core.sample import apply_transform, as_pil_image, fields_of, sample_image, with_fields, with_image
+from ..core.sample import (
+    apply_transform, as_pil_image, fields_of, is_sequence, sample_image, with_fields, with_image)
 from ..datasets.image_dataset import ImageDataset
-from ..datasets.wrappers import base_datasets, gives_bytes, sample_numbers, unwrap
-from .batch_transform import BatchTransform, DeviceTransform
+from ..datasets.user_state import UserState
+from ..datasets.wrappers import base_datasets, gives_bytes, unwrap
+from .batch_transform import BatchTransform, DeviceTransform, FinishedImages
 from .collate import fast_collate
 from .params import AppearanceParams, ParamSampler, SampleParams
 from .layout import BatchLayout
@@ -63,14 +65,16 @@ def _explain(error: Exception, what: str):
         'the loader moves whole batches to the device')
 
 # %% ../../nbs/pipeline/40_fetch.ipynb #a36d4800
-def _has_own_policy(transforms: Sequence[SampleTransform]) -> bool:
-    "Return whether a user-defined policy changes images."
-    for transform in transforms:
-        for part in transform.parts:
-            policy = part.params.policy
-            if policy and not type(policy).__module__.startswith('timmdata.'):
-                return True
-    return False
+def _own_policies(transforms: Sequence[SampleTransform]) -> list[Any]:
+    "Return the user-defined policies that change images."
+    policies = [part.params.policy for transform in transforms for part in transform.parts]
+    return [policy for policy in policies if policy and not type(policy).__module__.startswith('timmdata.')]
+
+
+def _is_read_by_user(base: ImageDataset) -> bool:
+    "Return whether code of the user takes part when the bytes of a sample are read."
+    return (base.target_transform is not None or type(base) is not ImageDataset
+            or not type(base.reader).__module__.startswith('timmdata.'))
 
 
 def _shares_its_reader(base: Any) -> bool:
@@ -90,12 +94,19 @@ class SampleLoader:
         transform: Called on the image if there are no sample transforms; None: no change.
         shape: Shape of the images that a transform should return: (C, H, W).
         keys_globals: Seed the global random generators for each sample, for code that uses them.
+        state: State of the user's objects, set for each sample; None: of the dataset and the transforms.
     """
     dataset: Dataset
     sample_transforms: Sequence[SampleTransform] = ()
     transform: Callable | None = None
     shape: tuple[int, int, int] = (0, 0, 0)
     keys_globals: bool = True
+    state: UserState = None   # pyrefly: ignore  (never None after the start)
+
+    def __post_init__(self):
+        if self.state is None:
+            policies = _own_policies(self.sample_transforms) or None
+            self.state = UserState(dataset=self.dataset, transform=self.transform, auto_augment=policies)
 
     @property
     def params(self) -> ParamSampler | None:
@@ -110,7 +121,7 @@ class SampleLoader:
     @property
     def is_thread_safe(self) -> bool:
         "Return whether only timmdata's own code loads samples, with readers that support threads."
-        if not self.sample_transforms or _has_own_policy(self.sample_transforms):
+        if not self.sample_transforms or 'auto_augment' in self.state.roots:
             return False
         return all(map(_shares_its_reader, base_datasets(self.dataset)))
 
@@ -148,17 +159,22 @@ class SampleLoader:
         key: SampleKey,
         view: int | None = None,
     ) -> AbstractContextManager:
-        """Open a block in which the global random generators are seeded, unless threads share them.
+        """Open a block for the user's code: its random generators are seeded, the global ones unless threads share them.
 
         Args:
-            key: Key of the sample.
+            key: Key of the sample; its epoch is that of the user's objects in the block.
             view: View that sets the seed; None: the seed that all views of the sample share.
         """
-        if not self.keys_globals:
-            return nullcontext()
         if view is None:
             view = key.view - key.view % self.num_splits
-        return sample_numbers(sample_seed(key.seed, key.epoch, key.index, view), self.transform)
+        number = sample_seed(key.seed, key.epoch, key.index, view)
+        return self.state.numbers(number, key.epoch, self.keys_globals)
+
+    def for_thread(self) -> 'SampleLoader':
+        "Return a loader whose user's objects have random generators of their own, and that leaves the global ones alone."
+        state = self.state.for_thread()
+        own = {name: state.roots.get(name) for name in ('dataset', 'transform')}
+        return replace(self, **own, state=state, keys_globals=False)
 
     def load(self,
         key: SampleKey,
@@ -258,11 +274,12 @@ def read_sample(
             data, *others = base.reader[number]
         return make(base.pixels(data, backend)), *others
 
-    sample = base.attempt(index, read)
-    if sample is None:
-        return None
-    image, target, *others = sample
-    return image, base.target(target), *others
+    with loader.global_numbers(key) if _is_read_by_user(base) else nullcontext():
+        sample = base.attempt(index, read)
+        if sample is None:
+            return None
+        image, target, *others = sample
+        return image, base.target(target), *others
 
 # %% ../../nbs/pipeline/40_fetch.ipynb #23da845b
 def _fill_rows(
@@ -272,7 +289,7 @@ def _fill_rows(
     def own_numbers(view: SampleKey) -> AbstractContextManager:
         return loader.global_numbers(view, view.view)
 
-    numbers = own_numbers if _has_own_policy(loader.sample_transforms) else nullcontext
+    numbers = own_numbers if 'auto_augment' in loader.state.roots else nullcontext
     transform = loader.transform_of(key.bucket)
     first, *_ = view_keys([key], loader.num_splits)   # all views share its random numbers
     return read_sample(loader, first, lambda pixels: transform(pixels, rows, key, numbers), refuse)
@@ -367,7 +384,7 @@ def with_valid_mask(
     Returns:
         the same batch, with a bool (N,) at the end, or as 'valid' in a dict
     """
-    if not isinstance(batch, (Mapping, tuple, list)) or hasattr(batch, '_fields') or not len(batch):
+    if not (isinstance(batch, Mapping) or is_sequence(batch)) or not len(batch):
         raise TypeError(
             f'valid_mask=True, but the batch has type {type(batch).__name__}: collate_fn must '
             'return a tuple (images, target, …), a list or a dict')
@@ -381,7 +398,8 @@ def with_valid_mask(
         raise ValueError(
             f'valid_mask=True, but the batch has images={num_images} for samples={len(keys)}: '
             'collate_fn must return one image per sample')
-    mask = torch.tensor([key.valid for key in keys_of_images(keys, num_images)])
+    valid = [key.valid for key in keys_of_images(keys, num_images)]
+    mask = torch.tensor(valid, dtype=torch.bool, device='cpu')
     return with_fields(batch, {'valid': mask})
 
 # %% ../../nbs/pipeline/40_fetch.ipynb #38e63aff
@@ -436,7 +454,7 @@ class BatchBuilder:
     Args:
         sample_loader: Loads one sample by its key.
         collate_fn: Makes a batch from samples; None: `fast_collate`.
-        batch_transform: Run by the worker; None: the images stay uint8.
+        batch_transform: Run by the worker; before `collate_fn` if there are sample transforms. None: not run.
         valid_mask: Append a mask of the valid samples, as in `with_valid_mask`.
     """
     sample_loader: SampleLoader
@@ -465,13 +483,43 @@ class BatchBuilder:
         return any(isinstance(base, ImageDataset) and base.is_remote
                    for base in base_datasets(self.dataset))
 
+    def __post_init__(self):
+        loader = self.sample_loader
+        if self.collate_fn is not None and loader.state.roots.get('collate_fn') is not self.collate_fn:
+            state = UserState(**{**loader.state.roots, 'collate_fn': self.collate_fn})
+            self.sample_loader = replace(loader, state=state)
+
+    @property
+    def state(self) -> UserState:
+        "Return the state of the user's objects."
+        return self.sample_loader.state
+
+    @property
+    def finishes_images(self) -> bool:
+        "Return whether the batch transform finishes each image, because `collate_fn` may return anything."
+        has_both = self.batch_transform is not None and self.collate_fn is not None
+        return has_both and bool(self.sample_loader.sample_transforms)
+
     def for_threads(self) -> 'BatchBuilder':
-        "Return a copy that does not seed the global random generators, because threads share them."
-        return replace(self, sample_loader=replace(self.sample_loader, keys_globals=False))
+        """Return a builder for one of several threads.
+
+        It does not seed the global random generators, because threads share them. Other generators of the user's objects
+        are copied. ValueError if this is not possible.
+        """
+        loader = self.sample_loader.for_thread()
+        return replace(self, sample_loader=loader, collate_fn=loader.state.roots.get('collate_fn'))
+
+    def without_pipeline(self) -> 'BatchBuilder':
+        "Return a builder for a dataset that makes finished images, with a transform that was assigned to it."
+        loader = replace(self.sample_loader, sample_transforms=())
+        transform = None   # the user's function gets what the dataset returns
+        if self.batch_transform is not None and self.collate_fn is None:
+            transform = FinishedImages(self.batch_transform)
+        return replace(self, sample_loader=loader, batch_transform=transform)
 
     def before_transform(self) -> 'BatchBuilder':
         "Return a copy without the batch transform; a user's collate function needs finished images."
-        return self if self.collate_fn is not None else replace(self, batch_transform=None)
+        return self if self.finishes_images else replace(self, batch_transform=None)
 
     def layout(self,
         bucket: int = 0,
@@ -539,7 +587,7 @@ class BatchBuilder:
             name = loader.describe(key)
             return [with_image(sample, fit_image(sample_image(sample), size, name))
                     for sample in samples]
-        if self.collate_fn is None or self.batch_transform is None:
+        if not self.finishes_images:
             return samples
         finished = []
         for sample, view in zip(samples, view_keys([key], self.num_splits)):
@@ -584,7 +632,7 @@ class BatchBuilder:
             batch = fast_collate(flat)
         if self.valid_mask:
             batch = with_valid_mask(batch, keys, num_images)
-        if self.batch_transform is not None and self.collate_fn is None:
+        if self.batch_transform is not None and not self.finishes_images:
             batch = self.batch_transform.on_batch(batch, keys)
         return HostBatch(batch, keys)
 

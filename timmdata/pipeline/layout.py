@@ -50,7 +50,7 @@ def allocate_rows(
     """
     height, width = size
     return view_rows(
-        torch.empty(num * channels * height * width, dtype=torch.uint8),
+        torch.empty(num * channels * height * width, dtype=torch.uint8, device='cpu'),
         (channels, height, width),
     )
 
@@ -104,7 +104,7 @@ class BatchLayout:
             field → uint8 rows
         """
         if memory is None:
-            memory = torch.empty(self.num_bytes(num), dtype=torch.uint8)
+            memory = torch.empty(self.num_bytes(num), dtype=torch.uint8, device='cpu')
         rows = {}
         start = 0
         for name, shape in self.shapes(num).items():

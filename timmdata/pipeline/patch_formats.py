@@ -107,7 +107,8 @@ def unpatchify(
     else:
         tokens = tokens.view(len(tokens), channels, -1).transpose(1, 2)
     size = _patch_size(patch_size, batch['patches'], tokens.shape[1], channels_last)
-    pixels = tokens * torch.tensor(std) + torch.tensor(mean)
+    mean, std = torch.tensor([mean, std], dtype=torch.float32, device='cpu')
+    pixels = tokens * std + mean
     pixels = pixels.mul_(255).round_().clamp_(0, 255).byte()
     bounds = flat['cu_seqlens'].tolist()
     coord = flat['coord'].cpu()

@@ -279,7 +279,7 @@ def describe_tokens(
     first = documents[:, 0].contiguous()
     down = documents[:, 1]
     across = documents[:, 2]
-    token = torch.arange(math.prod(shape), device=documents.device)
+    token = torch.arange(math.prod(shape), dtype=torch.int64, device=documents.device)
     # number of the last document that has begun; it may have ended
     number = torch.searchsorted(first, token, right=True)
     last = (number - 1).clamp_(min=0)
@@ -343,7 +343,7 @@ class TokensByImage(ImageByImage):
         longest = 2 ** math.ceil(math.log2(longest))   # so that few kernels serve all lengths
         kernel = self.kernel((channels, longest, pixels), lines_vary=True)
         out = self.allocate(lines.numel()).view(lines.shape)
-        black = torch.empty(1, lines.shape[1])
+        black = torch.empty(1, lines.shape[1], dtype=torch.float32, device='cpu')
         end = 0
         kernel(torch.zeros_like(black, dtype=torch.uint8), black)
         for (first, down, across, *_), drawn in zip(documents.tolist(), params):
@@ -351,7 +351,7 @@ class TokensByImage(ImageByImage):
             end = first + down * across
             target = out[first:end]
             if out.dtype != torch.float32:
-                target = torch.empty(target.shape)
+                target = torch.empty(target.shape, dtype=torch.float32, device='cpu')
             kernel(lines[first:end], target, drawn.color)
             if drawn.solarize:
                 kernel.finish(target, drawn)

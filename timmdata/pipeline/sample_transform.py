@@ -200,6 +200,37 @@ _COLOR = {
 }
 
 
+def _times(tensor: torch.Tensor, factor: float) -> torch.Tensor:
+    "Multiply in float32; torch would multiply uint8 and a Python number in its default dtype."
+    return tensor * torch.tensor(factor, dtype=torch.float32, device='cpu')
+
+
+def _gray(image: torch.Tensor) -> torch.Tensor:
+    "Return the brightness of each pixel, uint8 (1, H, W), as torchvision's `rgb_to_grayscale` does."
+    if len(image) == 1:
+        return image
+    red, green, blue = image.unbind()
+    gray = _times(red, 0.2989) + _times(green, 0.587) + _times(blue, 0.114)
+    return gray.to(torch.uint8)[None]
+
+
+def _change_tensor(image: torch.Tensor, name: str, factor: float) -> torch.Tensor:
+    "Apply one operation to a uint8 tensor with torchvision's arithmetic, whatever the default dtype is."
+    if name == 'hue':
+        return F.adjust_hue(image, factor)   # float32 throughout
+    if name == 'saturation' and len(image) == 1:
+        return image
+    gray = _gray(image)
+    if name == 'grayscale':
+        return gray.expand(image.shape)
+    mixed = _times(image, factor)
+    if name == 'contrast':
+        gray = gray.to(torch.float32).mean((0, 1, 2), keepdim=True)
+    if name != 'brightness':
+        mixed = mixed + _times(gray, 1. - factor)
+    return mixed.clamp(0, 255).to(torch.uint8)
+
+
 def apply_color(
     image: Any,
     color: Sequence[tuple[str, float]],
@@ -214,7 +245,9 @@ def apply_color(
         same type as `image`
     """
     for name, factor in color:
-        if name == 'grayscale':
+        if isinstance(image, torch.Tensor):
+            image = _change_tensor(image, name, factor)
+        elif name == 'grayscale':
             channels = F.get_dimensions(image)[0]
             image = F.rgb_to_grayscale(image, channels)
         else:

@@ -8,6 +8,7 @@ __all__ = ['SPLIT_NAMES', 'Reader', 'open_file', 'read_file', 'Source', 'ReaderF
 
 # %% ../../nbs/readers/25_base.ipynb #9b46ba2d
 import copy
+import io
 import os
 import stat
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -23,7 +24,7 @@ from .sample_table import LabelLists, SampleTable
 
 # %% ../../nbs/readers/25_base.ipynb #bb6b221f
 class Reader:
-    "Define what a dataset needs from its source; a reader defines `__len__`, `__getitem__` and `filename`."
+    "Define what a dataset needs from its source; a reader defines `__len__`, `__getitem__` and, if samples have names, `filename`."
     is_thread_safe: bool = False   # Whether several threads may read at the same time.
     # Whether it reads from a store: `prefetch` does not wait and is called early.
     is_remote: bool = False
@@ -31,6 +32,8 @@ class Reader:
     targets: Any = None   # Targets of all samples, if known without reading any.
     # (N, 2), height and width of all images, as stored, if an index has them.
     image_sizes: Any = None
+    # Whether items have open files, as those of timm's readers, in place of buffers.
+    gives_files: bool = False
 
     def __len__(self) -> int:
         raise NotImplementedError
@@ -43,14 +46,16 @@ class Reader:
         basename: bool = False,
         absolute: bool = False,
     ) -> str:
-        """Return the name of one sample.
+        """Return the name of one sample; a reader that was written for timm defines `_filename` instead.
 
         Args:
             index: Index of the sample.
             basename: Return only the last part of the path.
             absolute: Return the full path instead of the one relative to the root.
         """
-        raise NotImplementedError
+        if hasattr(self, '_filename'):
+            return self._filename(index, basename=basename, absolute=absolute)
+        return f'sample {index}'
 
     def filenames(self,
         basename: bool = False,
@@ -178,7 +183,7 @@ class ReaderFiles(Reader):
         source: Source | None = None,
     ):
         self.root = absolute_path(root)
-        self.samples = samples
+        self.samples = samples if self.container else samples.below(self.root)
         self.class_to_idx = class_to_idx
         self.source: Any = source
 
@@ -245,7 +250,7 @@ class ReaderFiles(Reader):
             data = read_file(os.path.join(self.root, self.samples.path(index)))
         else:
             data = self.source.read(*self.span(index))
-        return data, self.target(index)
+        return io.BytesIO(data) if self.gives_files else data, self.target(index)
 
     def prefetch(self,
         indexes: Sequence[int],

@@ -82,7 +82,9 @@ def _create_named(prefix: str, name: str, root: Any, split: str | None,
     if not split:
         raise ValueError(f'{prefix}/{name} is read by split: pass split=')
     split_group(split)   # an error for what is no text
-    settings = {key: value for key, value in settings.items() if value is not None}
+    # None counts as not given, but target_key=None means that there are no labels
+    kept = ('target_key',) if prefix in ('hfds', 'hfids') else ()
+    settings = {key: value for key, value in settings.items() if value is not None or key in kept}
     kind = _PREFIXES[prefix] or find('.readers.reader_tfds', 'ReaderTfds')   # imports TensorFlow
     reader: Any = _create(kind, settings, root=root, name=name, split=split)
     if prefix == 'tfds':
@@ -106,7 +108,7 @@ def create_reader(
     (80, 'val/astronaut/0000.jpg', 0)
 
     Args:
-        name: '' detects what is at the root; or 'folder', 'tar', 'hfds/…', 'hfids/…', 'tfds/…' or 'wds/…'.
+        name: 'hfds/…', 'hfids/…', 'tfds/…', 'wds/…', 'folder' or 'tar'; any other name detects what is at the root.
         root: A folder, a tar, a file that lists samples, or a dataset of Hugging Face's `datasets`.
         split: See `resolve_split` and `ReaderTable`.
         table: A file or data frame that lists samples, with paths relative to the root.
@@ -118,6 +120,8 @@ def create_reader(
     check_type('root', root, StrPath | None, 'pass the folder as root, and a data frame as table=')
     kind, _, rest = name.partition('/')
     kind = kind.lower()
+    if is_split_name(name):
+        raise ValueError(f'{name!r} is the name of a split, not of a reader: pass split={name!r}')
     if kind in _PREFIXES:
         return _create_named(kind, rest, root, split, kwargs)
     if table is None and str(root).lower().endswith(TABLE_TYPES) and not os.path.isdir(root):
@@ -127,6 +131,8 @@ def create_reader(
     if root is None or root == '':
         raise ValueError(
             'root is missing: pass the folder of the dataset, or a file that lists its samples')
+    if kind not in ('tar', 'folder'):
+        kind = ''   # as in timm: any other name, such as 'imagenet', says nothing about the files
     if kind in ('', 'tar') and read_pack(root) is not None:
         return _create(ReaderPack, kwargs, root, split)
     if kind == 'tar' or kind == '' and holds_tars(root):
@@ -135,8 +141,4 @@ def create_reader(
     if kind == '' and os.path.isfile(root):
         raise NotADirectoryError(
             f'{root} is a file: pass the folder that contains the class folders, or a table. {not_a_table(root)}')
-    if kind in ('', 'folder'):
-        return _create(ReaderImageFolder, kwargs, root, split)
-    advice = f'to read a split, pass split={name!r}' if is_split_name(name) else 'omit it to detect what is at the root'
-    raise ValueError(
-        f'unknown reader {name!r}: must be one of folder, tar, {"/…, ".join(_PREFIXES)}/…; {advice}')
+    return _create(ReaderImageFolder, kwargs, root, split)

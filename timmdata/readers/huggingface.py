@@ -7,6 +7,7 @@ __all__ = ['load_hf', 'ReaderHfds', 'open_hf_stream', 'ReaderHfids']
 
 # %% ../../nbs/readers/70_huggingface.ipynb #e9ee28dd
 import contextlib
+import io
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -15,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from ..core.decode import Buffer
 from ..core.faults import listed
 from ..core.paths import StrPath, expand_home
 from .base import Reader, choose_split, choose_splits, open_file
@@ -169,7 +171,7 @@ class ReaderHfds(Reader):
         split: A name, an equivalent name, or an expression such as 'train[:10%]'.
         class_map: Name or original index → index, or its file.
         input_key: Column of images.
-        target_key: See `TargetFields`.
+        target_key: See `TargetFields`; None or '': there are no labels, so all targets are -1.
         target_format: See `TargetFields`.
         additional_features: Columns to return after the target.
         download: See `load_hf`.
@@ -193,6 +195,7 @@ class ReaderHfds(Reader):
         table = (load_hf(name, root, split, download, trust_remote_code)
                  if isinstance(name, str) else _table_of(name, split, self.name))
         self.dataset = _undecoded(table, input_key, self.name)
+        target_key = target_key or None
         names = _label_names(table.features, target_key, class_map)
         self._fields = TargetFields(target_key, names, class_map, target_format)
         self.input_key = input_key
@@ -211,7 +214,8 @@ class ReaderHfds(Reader):
     def __getitem__(self, index: int) -> tuple:
         row = self.dataset[int(index)]
         extra = (row[key] for key in self.additional_features)
-        return _ImageFile(row[self.input_key]).read(), self._fields(row), *extra
+        data = _ImageFile(row[self.input_key]).read()
+        return io.BytesIO(data) if self.gives_files and isinstance(data, Buffer) else data, self._fields(row), *extra
 
     @property
     def targets(self) -> np.ndarray | None:
@@ -290,7 +294,7 @@ class ReaderHfids(StreamReader):
         seed: Seed of the order.
         class_map: Name or original index → index, or its file.
         input_key: Column of images.
-        target_key: See `TargetFields`.
+        target_key: See `TargetFields`; None or '': there are no labels, so all targets are -1.
         target_format: See `TargetFields`.
         shuffle_size: Samples in the shuffle buffer.
         num_samples: Number of samples in the split; None: from the dataset.
@@ -322,6 +326,7 @@ class ReaderHfids(StreamReader):
         self.input_key = input_key
         self._stream = _undecoded(stream, input_key, self.name)
         self.shuffle_size = shuffle_size
+        target_key = target_key or None
         names = _label_names(stream.features, target_key, class_map)
         self._fields = TargetFields(target_key, names, class_map, target_format)
         self.class_to_idx = self._fields.class_to_idx

@@ -28,7 +28,7 @@ from .file_index import check_ends, index_path, keep_arrays, lie_within, load_ar
 from .sample_table import MAX_CLASSES, LabelLists, SampleTable
 from .requests import copied_object, keep_objects
 from .store import absolute_path, is_url
-from .tar import Archives, list_archives, list_tar, open_archives, sample_key
+from .tar import KEY_ADVICE, Archives, list_archives, list_tar, open_archives, sample_key
 from .target_fields import TargetFields, is_multihot
 from .webdataset import check_info, hidden_samples, image_key, target_of
 
@@ -442,7 +442,6 @@ def scan_shards(
     return table, str(left_out)
 
 # %% ../../nbs/readers/65_pack.ipynb #c65samplesof
-_DOT = 'WebDataset ends the key at the first dot of a name. Rename the files so that keys have no dots'
 _IN_PIECES = 'it is a link or a sparse file. Store it as a plain file'
 
 
@@ -459,11 +458,11 @@ def _samples_of(path: str, fields: TargetFields, what: str,
             left_out.add(_IN_PIECES, key, data)
             continue
         if not own:
-            left_out.add(_DOT, key, [one for one in data if '.' in one])
+            left_out.add(KEY_ADVICE, key, [one for one in data if '.' in one])
             left_out.add(f'it has no .{what}, and input_key= does not include its extension', key,
                          [one for one in data if '.' not in one])
             continue
-        left_out.add(_DOT, key, hidden_samples(group, what))
+        left_out.add(KEY_ADVICE, key, hidden_samples(group, what))
         named = {'__key__': key, **group}
         if what in group:
             named[what] = bytes(archive.read(0, *group[what]))

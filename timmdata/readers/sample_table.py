@@ -6,6 +6,7 @@
 __all__ = ['MAX_CLASSES', 'LabelLists', 'SampleTable']
 
 # %% ../../nbs/readers/20_sample_table.ipynb #38cad557
+import copy
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -134,6 +135,7 @@ class SampleTable:
         self.ends = ends
         self.targets = targets
         self.columns = dict(columns or {})
+        self.root = ''   # joined with the paths of rows, see `below`
         self.nbytes = paths.nbytes + ends.nbytes + targets.nbytes   # memory of the three arrays
 
     @classmethod
@@ -164,6 +166,18 @@ class SampleTable:
         index = _row(index, len(self))
         start = self.ends[index - 1] if index else 0
         return os.fsdecode(self.paths[start:self.ends[index]].tobytes())
+
+    def below(self,
+        root: str,
+    ) -> 'SampleTable':
+        """Return a table whose rows have full paths, as those of timm's readers; `path` stays relative.
+
+        Args:
+            root: Folder that the paths are relative to.
+        """
+        table = copy.copy(self)
+        table.root = root
+        return table
 
     @classmethod
     def concatenate(cls,
@@ -199,7 +213,7 @@ class SampleTable:
                   for run in runs if len(run)]
         paths = pieces[0] if len(pieces) == 1 else np.concatenate([self.paths[:0], *pieces])
         columns = {name: column[rows] for name, column in self.columns.items()}
-        return SampleTable(paths, np.cumsum(np.diff(bounds)[rows]), targets, columns)
+        return SampleTable(paths, np.cumsum(np.diff(bounds)[rows]), targets, columns).below(self.root)
 
     def target(self,
         index: int,
@@ -213,7 +227,7 @@ class SampleTable:
         return int(target) if isinstance(target, np.integer) else target
 
     def __getitem__(self, index: int) -> tuple[str, Any]:
-        return self.path(index), self.target(index)
+        return os.path.join(self.root, self.path(index)), self.target(index)
     def __len__(self) -> int:
         return len(self.targets)
     def __iter__(self) -> Iterator[tuple[str, Any]]:

@@ -46,7 +46,7 @@ class StreamReader:
         self.seed = seed
         self.num_workers = 1
         # shared with running workers
-        self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()
+        self._epoch = torch.zeros((), dtype=torch.int64, device='cpu').share_memory_()
         is_divided = distributed.is_available() and distributed.is_initialized()
         # this rank, and how many there are: asked for when the reader is made
         self.world = (distributed.get_rank(), distributed.get_world_size()) if is_divided else (0, 1)

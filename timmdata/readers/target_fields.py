@@ -226,7 +226,8 @@ class MultiLabelTarget:
         if values.numel() and not 0 <= values.min() <= values.max() < self.num_classes:
             raise ValueError(
                 f'class indexes {values.min()}..{values.max()}: must be in 0..{self.num_classes - 1}')
-        return torch.zeros(self.num_classes).index_fill_(0, values, 1.)
+        found = torch.zeros(self.num_classes, dtype=torch.float32, device='cpu')
+        return found.index_fill_(0, values, 1.)
 
     def _checked(self, values: torch.Tensor) -> torch.Tensor:
         if values.numel() != self.num_classes or values.is_complex():

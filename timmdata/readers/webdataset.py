@@ -24,6 +24,7 @@ from .base import check_inside, choose_split
 from .extensions import is_img_extension
 from .store import absolute_path
 from .stream import StreamReader
+from .tar import KEY_ADVICE, KEY_RULE
 from .target_fields import TargetFields
 from .class_map import ClassMap
 
@@ -145,9 +146,6 @@ def _groups(root: str, shards: Sequence[str], shard_index: int, num_shards: int)
         raise SourceError(f'cannot read a shard of {printable(root)}: {printable(error)}') from error
 
 # %% ../../nbs/readers/60_webdataset.ipynb #b26db1e4
-_DOTS = 'WebDataset ends the key of a sample at the first dot of its name'
-
-
 def _available(group: Mapping[str, Any]) -> str:
     return f'available: {listed(key for key in group if not key.startswith("__"))}. '
 
@@ -180,7 +178,7 @@ def image_key(
     raise ValueError(
         f'sample {printable(group["__key__"])} has no image {" or ".join(keys)}; {_available(group)}'
         'Pass the extension of the image as input_key='
-        + (f', such as {dotted[0]!r}: {_DOTS}' if dotted else '') + _order(group))
+        + (f', such as {dotted[0]!r}: {KEY_RULE}' if dotted else '') + _order(group))
 
 
 def hidden_samples(
@@ -205,7 +203,7 @@ def hidden_samples(
 def _no_target(group: Mapping[str, Any], what: str) -> str:
     "Say which file with the target a sample needs, and what to do."
     if any(name.endswith(f'.{what}') for name in group):
-        advice = f'{_DOTS}: rename the files so that keys have no dots'
+        advice = KEY_ADVICE
     elif what == 'cls' and 'json' in group:
         advice = 'Pass the field of its .json that holds the class as target_key='
     elif what == 'json' and 'cls' in group:
@@ -333,7 +331,7 @@ class ReaderWds(StreamReader):
             self._is_warned = True
             warn_caller(
                 f'{printable(self.root)}: files that are not read, such as {listed(found, 2)} of sample '
-                f'{printable(group["__key__"])}: {_DOTS}. Rename the files so that keys have no dots')
+                f'{printable(group["__key__"])}: {KEY_ADVICE}')
 
     def filenames(self,
         basename: bool = False,

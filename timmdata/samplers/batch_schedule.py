@@ -209,7 +209,8 @@ class ScheduledBatchSampler(Sampler):
         self.batch_sizes = settings.batch_sizes
         self.input_sizes = settings.input_sizes
         self.drop_last = settings.drop_last
-        self.choice_weights = torch.tensor(settings.choice_weights, dtype=torch.float64)   # sum 1
+        self.choice_weights = torch.tensor(   # sum 1
+            settings.choice_weights, dtype=torch.float64, device='cpu')
         is_ours = isinstance(sampler, EpochSampler)
         self._order = sampler if is_ours else EpochSampler(
             sampler, seed=settings.seed or 0, sampler=sampler)
@@ -246,7 +247,7 @@ class ScheduledBatchSampler(Sampler):
         Returns:
             float64 (buckets,), sum 1
         """
-        return torch.tensor(self.settings.probabilities(epoch), dtype=torch.float64)
+        return torch.tensor(self.settings.probabilities(epoch), dtype=torch.float64, device='cpu')
 
     def plan(self,
         epoch: int,

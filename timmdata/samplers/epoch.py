@@ -16,7 +16,9 @@ import numpy as np
 import torch
 from torch.utils.data import Sampler
 
-from ..core.checks import check_number, check_type, check_whole
+from ..core.ambient import as_in_new_thread
+from ..core.arguments import warn_caller
+from ..core.checks import check_index, check_type, check_whole
 from ..core.rng import KeyedRandom, sample_seed, seeded
 
 # %% ../../nbs/samplers/00_epoch.ipynb #713ae70e
@@ -63,6 +65,11 @@ class EpochAware(Protocol):
         """
 
 # %% ../../nbs/samplers/00_epoch.ipynb #75a0e9ae
+def _numbers(count: int) -> torch.Tensor:
+    "Return 0, 1, … as int64 (count,)."
+    return torch.arange(count, dtype=torch.int64, device='cpu')
+
+
 def count_views(
     indexes: torch.Tensor,
 ) -> torch.Tensor:
@@ -77,21 +84,39 @@ def count_views(
     together, position = torch.sort(indexes, stable=True)
     views = torch.empty_like(indexes)
     # distance from the first occurrence
-    views[position] = torch.arange(len(indexes)) - torch.searchsorted(together, together)
+    views[position] = _numbers(len(indexes)) - torch.searchsorted(together, together)
     return views
 
 # %% ../../nbs/samplers/00_epoch.ipynb #1bacce68
+_INDEX_ADVICE = (
+    ', the index of one sample; for a mask, pass np.flatnonzero(mask); in place of a BatchSampler, pass the sampler '
+    'inside it, and batch_size')
+
+
+def _read_order(sampler: Sampler) -> list[int]:
+    "Return the indexes that a user's sampler yields."
+    length = len(sampler)
+    indexes = list(islice(sampler, length + 1))
+    if len(indexes) > length:
+        raise ValueError(
+            f'{type(sampler).__name__} yields more samples than its length, {length}: '
+            'make __len__ return the number of samples that __iter__ yields in an epoch')
+    if {*map(type, indexes)} == {int}:   # as usual
+        return indexes
+    return [check_index(f'the sampler, {type(sampler).__name__},', index, _INDEX_ADVICE) for index in indexes]
+
+
 def _draw_order(sampler: Sampler, epoch: int, number: int) -> list[int]:
     "Return the order of a user's sampler; `number` seeds the global generators and the sampler's own."
     if isinstance(sampler, EpochAware):
         sampler.set_epoch(epoch)
     own = getattr(sampler, 'generator', None)
     before = own.get_state() if isinstance(own, torch.Generator) else None
-    with seeded(number):
+    with as_in_new_thread(), seeded(number):
         if before is not None:
             own.manual_seed(number)
         try:
-            return [int(index) for index in islice(sampler, len(sampler))]
+            return _read_order(sampler)
         finally:
             if before is not None:
                 own.set_state(before)
@@ -103,14 +128,14 @@ def _repeat(
     "Repeat each sample in a row, each time as its next view; after the last sample, start again with new views."
     # less than the length if ranks round their shares up
     lap = min(length, math.ceil(len(order) * num_repeats))
-    sample = torch.arange(lap, dtype=torch.float64) / num_repeats
+    sample = _numbers(lap).double() / num_repeats
     sample = sample.long().clamp_(max=len(order) - 1)
     # distance from the first repeat of the sample
-    views = torch.arange(lap) - torch.searchsorted(sample, sample)
-    positions = torch.arange(length) % max(lap, 1)
-    laps = torch.arange(length) // max(lap, 1)
+    views = _numbers(lap) - torch.searchsorted(sample, sample)
+    positions = _numbers(length) % max(lap, 1)
+    laps = _numbers(length) // max(lap, 1)
     return (
-        torch.as_tensor(order)[sample][positions],
+        torch.as_tensor(order, device='cpu')[sample][positions],
         views[positions] + laps * math.ceil(num_repeats),
     )
 
@@ -180,7 +205,9 @@ class EpochSampler(Sampler):
         self.row_size = row_size
         self.epoch = 0   # of the next pass
         self.start = 0   # samples of all ranks that were already used in it
-        self.running: int | None = None   # epoch of the pass that is being read
+        self.running: int | None = None   # epoch of the loop that reads a loader
+        # Epochs that go on at a position that was set, until a pass begins; empty: none was set
+        self.resumable = range(0)
         # times that the next pass was set; anything noted before is out of date
         self.num_choices = 0
 
@@ -189,24 +216,37 @@ class EpochSampler(Sampler):
     ):
         """Set the next epoch, which begins at its start, or at a position in it that was set and not yet used.
 
+        Warns if a position in another epoch was set and not yet used, such as that of a loaded state.
+
         Args:
             epoch: Epoch of the next pass, from 0.
         """
+        check_epoch(epoch)
+        resumable = self.resumable
+        if resumable and epoch not in resumable:
+            warn_caller(
+                f'set_epoch({epoch}) discards the position that was loaded or set, {self.start} samples into epoch '
+                f'{self.epoch}: epoch {epoch} starts from its beginning. To resume at that position, pass set_epoch '
+                f'the epoch {self.epoch}, or omit the call')
         self.set_position(epoch, self.start if epoch == self.epoch else 0)
+        self.resumable = resumable if epoch in resumable else range(0)
 
     def set_position(self,
         epoch: int,
         start: int,
+        is_end: bool = False,
     ):
         """Set where the next pass begins; your own sampler gets the epoch, too.
 
         Args:
             epoch: Epoch of the next pass, from 0.
             start: Samples of all ranks that were already used in it.
+            is_end: Whether this is the end of the epoch, so that nothing is lost if the next epoch is chosen.
         """
         check_epoch(epoch)
         self.epoch = epoch
         self.start = start
+        self.resumable = range(epoch, epoch + 1 + is_end)
         self.running = None
         self.num_choices += 1
         if isinstance(self.sampler, EpochAware):
@@ -222,11 +262,12 @@ class EpochSampler(Sampler):
         start = self.start
         self.epoch = epoch + 1
         self.start = 0
+        self.resumable = range(0)
         return epoch, start
 
     @property
     def current(self) -> int:
-        "Return the epoch of the running pass; if none is running, of the next pass."
+        "Return the epoch of the loop that reads a loader; if none is running, of the next pass."
         return self.epoch if self.running is None else self.running
 
     @property
@@ -257,7 +298,7 @@ class EpochSampler(Sampler):
             return [key.index for key in keys], [key.view for key in keys]
         if self.sampler is not None:
             indexes = _draw_order(self.sampler, epoch, sample_seed(self.seed, epoch, -2))
-            return indexes, count_views(torch.tensor(indexes, dtype=torch.int64))
+            return indexes, count_views(torch.tensor(indexes, dtype=torch.int64, device='cpu'))
         if self.samples_per_epoch is not None:
             return self._part_of_passes(epoch)
         order = self._pass(epoch)
@@ -267,11 +308,11 @@ class EpochSampler(Sampler):
         "Return all samples once each, shuffled if `shuffle` is set."
         size = len(self.data_source)
         if not self.shuffle:
-            return torch.arange(size)
+            return _numbers(size)
         # no sample has the index -1
         generator = torch.Generator().manual_seed(sample_seed(self.seed, number, -1))
         dtype = torch.int32 if size < 2**31 else torch.int64   # the same order in half the memory
-        return torch.randperm(size, generator=generator, dtype=dtype)
+        return torch.randperm(size, generator=generator, dtype=dtype, device='cpu')
 
     def _part_of_passes(self, epoch: int) -> tuple[torch.Tensor, torch.Tensor]:
         "Return an epoch of a given length, which resumes the passes over the data where the previous epoch stopped."
@@ -279,7 +320,7 @@ class EpochSampler(Sampler):
         length = self.length
         first, skipped = divmod(epoch * length, size)
         passes = range(first, first + math.ceil((skipped + length) / size))
-        indexes = torch.cat([torch.arange(0), *map(self._pass, passes)])[skipped:skipped + length]
+        indexes = torch.cat([_numbers(0), *map(self._pass, passes)])[skipped:skipped + length]
         return indexes, count_views(indexes)
 
     def rows(self,

@@ -49,13 +49,14 @@ class Numbering(NamedTuple):
         epoch: int,
         position: int,
     ) -> int:
-        """Count the batches before a position, which is the number of the next batch.
+        """Count the batches before a position, which is the number of the next batch, at most that of the next epoch.
 
         Args:
             epoch: Epoch number, from 0.
             position: Samples of all ranks that were already used.
         """
-        return self.first(epoch) + math.ceil(position / (self.batch_size * self.num_replicas))
+        number = self.first(epoch) + math.ceil(position / (self.batch_size * self.num_replicas))
+        return min(number, self.first(epoch + 1))   # a rest that drop_last drops is no batch
 
     def position(self,
         number: int,

@@ -7,7 +7,8 @@ __all__ = ['sample_weights', 'WeightedSampler', 'BalancedSampler']
 
 # %% ../../nbs/samplers/15_weighted.ipynb #267ad43e
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Sized
+from functools import partial
 
 import numpy as np
 import torch
@@ -33,6 +34,14 @@ def _classes(dataset: Dataset) -> np.ndarray:
 
 # %% ../../nbs/samplers/15_weighted.ipynb #0697990b
 _POWERS = {'balanced': -1., 'sqrt-balanced': -0.5}   # exponents of the size of the class
+
+
+def _check_size(dataset: Sized, num_known: int):
+    "Raise ValueError if a dataset has other samples than its weights or classes were read from."
+    if len(dataset) != num_known:
+        raise ValueError(
+            f'the dataset has {len(dataset)} samples, but there were {num_known} when the loader was created, whose '
+            'weights or classes it keeps: create the loader again')
 
 
 def sample_weights(
@@ -118,12 +127,14 @@ class WeightedSampler(EpochSampler):
         Returns:
             index and view of each sample
         """
+        _check_size(self.data_source, len(self.weights))
         # no sample has the index -1
         generator = torch.Generator().manual_seed(sample_seed(self.seed, epoch, -1))
         if not self.length:
-            return torch.arange(0), torch.arange(0)
+            empty = torch.empty(0, dtype=torch.int64, device='cpu')
+            return empty, empty
         ends = self.weights.cumsum(0)
-        points = torch.rand(self.length, dtype=torch.float64, generator=generator) * ends[-1]
+        points = torch.rand(self.length, dtype=torch.float64, generator=generator, device='cpu') * ends[-1]
         # rounding may put a point on the very end of the line
         last = int(self.weights.nonzero()[-1])
         indexes = torch.searchsorted(ends, points, right=True).clamp_(max=last)
@@ -159,6 +170,7 @@ class BalancedSampler(EpochSampler):
             row_size=batch_size,
         )
         classes = _classes(data_source)
+        self._size = len(classes)
         self.members = [torch.from_numpy(np.flatnonzero(classes == k)) for k in np.unique(classes)]
 
     def order(self,
@@ -172,19 +184,21 @@ class BalancedSampler(EpochSampler):
         Returns:
             index and view of each sample
         """
+        _check_size(self.data_source, self._size)
         # no sample has the index -1
         generator = torch.Generator().manual_seed(sample_seed(self.seed, epoch, -1))
-        indexes, views = torch.empty(2, self.length, dtype=torch.int64)
+        indexes, views = torch.empty(2, self.length, dtype=torch.int64, device='cpu')
         num_classes = len(self.members)
-        turns = torch.randperm(num_classes, generator=generator).tolist()
+        randperm = partial(torch.randperm, generator=generator, device='cpu')
+        turns = randperm(num_classes).tolist()
         for turn, chosen in enumerate(turns):
             members = self.members[chosen]
             num = len(range(turn, self.length, num_classes))
             rounds = range(math.ceil(num / len(members)))   # each has all samples of the class
-            shuffled = [members[torch.randperm(len(members), generator=generator)] for _ in rounds]
+            shuffled = [members[randperm(len(members))] for _ in rounds]
             if shuffled:
                 indexes[turn::num_classes] = torch.cat(shuffled)[:num]
-            views[turn::num_classes] = torch.arange(num) // len(members)
+            views[turn::num_classes] = torch.arange(num, device='cpu') // len(members)
         return indexes, views
 
     def deal(self,

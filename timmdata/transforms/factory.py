@@ -10,9 +10,9 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from fastcore.meta import delegates
-from torchvision.transforms import GaussianBlur   # v2's differs from timm's pixels by 1 in 20,000
-from torchvision.transforms import v2
+from torchvision import transforms   # not v2: scripts look for these classes, as timm returns them
 
 from ..core.checks import check_choice, check_statistics, check_switches, check_whole
 from ..core.constants import IMAGENET_DEFAULT_STD
@@ -49,19 +49,19 @@ def evaluation_steps(
         return [*steps, resize, CenterCropOrPad(size, fill=list(settings.fill))]
     mode = str_to_interp_mode(interpolation)
     if settings.crop_mode == 'squash':
-        resize = v2.Resize(scaled, interpolation=mode)
+        resize = transforms.Resize(scaled, interpolation=mode)
     elif scaled[0] == scaled[1]:
-        resize = v2.Resize(scaled[0], interpolation=mode)
+        resize = transforms.Resize(scaled[0], interpolation=mode)
     else:
         resize = ResizeKeepRatio(scaled, interpolation=interpolation)
-    return [*steps, resize, v2.CenterCrop(size)]
+    return [*steps, resize, transforms.CenterCrop(size)]
 
 # %% ../../nbs/transforms/70_factory.ipynb #0f308a62
 def _random_crop(settings: AugmentSettings) -> list[Callable]:
     size = settings.input_size
     mode = settings.train_crop_mode
     if mode == 'rc':
-        return [v2.RandomCrop(
+        return [transforms.RandomCrop(
             size, padding=settings.rc_padding or None, padding_mode=settings.padding_mode)]
     if mode == 'rrc':
         return [RandomResizedCropAndInterpolation(
@@ -93,23 +93,23 @@ def training_steps(
     """
     geometry = _random_crop(settings) if crop is None else [crop]
     if settings.hflip:
-        geometry.append(v2.RandomHorizontalFlip(settings.hflip))
+        geometry.append(transforms.RandomHorizontalFlip(settings.hflip))
     if settings.vflip:
-        geometry.append(v2.RandomVerticalFlip(settings.vflip))
+        geometry.append(transforms.RandomVerticalFlip(settings.vflip))
     colors = [] if settings.policy is None else [settings.policy]
     if settings.color_jitter is not None:
-        jitter = v2.ColorJitter(*settings.color_jitter)
+        jitter = transforms.ColorJitter(*settings.color_jitter)
         if settings.color_jitter_prob is not None:   # if it is None, nothing is drawn, as in timm
-            jitter = v2.RandomApply([jitter], settings.color_jitter_prob)
+            jitter = transforms.RandomApply([jitter], settings.color_jitter_prob)
         colors.append(jitter)
     if settings.grayscale_prob:
-        colors.append(v2.RandomGrayscale(settings.grayscale_prob))
+        colors.append(transforms.RandomGrayscale(settings.grayscale_prob))
     if settings.gaussian_blur_prob:
         sigma = settings.gaussian_blur_radius or (0.1, 2.)   # timm's, as is the kernel size
-        colors.append(v2.RandomApply(
-            [GaussianBlur(kernel_size=23, sigma=sigma)], settings.gaussian_blur_prob))
+        blur = transforms.GaussianBlur(kernel_size=23, sigma=sigma)
+        colors.append(transforms.RandomApply([blur], settings.gaussian_blur_prob))
     if settings.solarize_prob:
-        colors.append(v2.RandomSolarize(128, settings.solarize_prob))
+        colors.append(transforms.RandomSolarize(128, settings.solarize_prob))
     return geometry, colors
 
 # %% ../../nbs/transforms/70_factory.ipynb #7df2166e
@@ -122,7 +122,7 @@ def compose_transform(
     separate: bool = False,
     resize: Callable | None = None,
     patchify: Patchify | None = None,
-) -> v2.Compose | tuple[v2.Compose, v2.Compose, v2.Compose]:
+) -> transforms.Compose | tuple[transforms.Compose, transforms.Compose, transforms.Compose]:
     """Build a pipeline from settings.
 
     Args:
@@ -152,15 +152,15 @@ def compose_transform(
     finish = [MaybePILToTensor()]
     if normalize and not use_prefetcher:
         check_statistics(settings.mean, tuple(std))
-        finish = [MaybeToTensor(), v2.Normalize(list(settings.mean), list(std))]
+        mean, std = (torch.tensor(values, dtype=torch.float32, device='cpu') for values in (settings.mean, std))
+        finish = [MaybeToTensor(), transforms.Normalize(mean, std)]
         if settings.is_random and erasing is not None:
             finish.append(erasing)
     if patchify is not None:
         finish.append(patchify)
     if separate:
-        return tuple(
-            v2.Compose(steps or [v2.Identity()]) for steps in (geometry, colors, finish))
-    return v2.Compose(geometry + colors + finish)
+        return tuple(map(transforms.Compose, (geometry, colors, finish)))
+    return transforms.Compose(geometry + colors + finish)
 
 # %% ../../nbs/transforms/70_factory.ipynb #75a66af4
 def _to_sequence(
@@ -197,7 +197,7 @@ def create_transform(
     patchify_channels_last: bool = True,
     patchify_flatten: bool = True,
     **kwargs: Any,
-) -> v2.Compose | tuple[v2.Compose, ...]:
+) -> transforms.Compose | tuple[transforms.Compose, ...]:
     """Build a pipeline for single images, for training or evaluation.
 
     >>> from timmdata import ImageDataset, create_transform
@@ -206,10 +206,10 @@ def create_transform(
     torch.Size([3, 224, 224])
     >>> evaluation
     Compose(
-          Resize(size=[235], interpolation=InterpolationMode.BICUBIC, antialias=True)
-          CenterCrop(size=(224, 224))
-          MaybeToTensor()
-          Normalize(mean=[0.485, 0.456, 0.406], std=[0.229, 0.224, 0.225], inplace=False)
+        Resize(size=235, interpolation=bicubic, max_size=None, antialias=True)
+        CenterCrop(size=(224, 224))
+        MaybeToTensor()
+        Normalize(mean=tensor([0.4850, 0.4560, 0.4060]), std=tensor([0.2290, 0.2240, 0.2250]))
     )
 
     Args:

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from PIL import Image
+from torchvision import transforms
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms import functional as F
 
@@ -119,8 +120,9 @@ class Shown:
     "Represent a transform by its settings."
 
     def __repr__(self) -> str:
-        return (f'{type(self).__name__}('
-                f'{", ".join(f"{name}={value}" for name, value in vars(self).items())})')
+        shown = [f'{name}={value}' for name, value in vars(self).items()
+                 if not name.startswith('_') and name != 'training']   # what torch's modules add
+        return f'{type(self).__name__}({", ".join(shown)})'
 
 # %% ../../nbs/transforms/00_geometry.ipynb #3985d006
 def try_sizes(
@@ -202,18 +204,36 @@ class RandomResizedCropAndInterpolation(Shown):
         h = height if aspect >= narrowest else round(width / narrowest)
         return (height - h) // 2, (width - w) // 2, max(1, h), max(1, w)
 
+    @staticmethod
+    def get_params(
+        img: Any,
+        scale: tuple[float, float],
+        ratio: tuple[float, float],
+    ) -> tuple[int, int, int, int]:
+        """Draw a crop from Python's global generator; a call uses this method, also that of a subclass, as in timm.
+
+        Args:
+            img: PIL image or tensor (..., C, H, W).
+            scale: Area of the crop as a share of the image's.
+            ratio: Width / height of the crop.
+
+        Returns:
+            Top, left, height and width of the crop.
+        """
+        return RandomResizedCropAndInterpolation(1, scale, ratio).draw(F.get_image_size(img)[::-1])
+
     def __call__(self,
-        img: Image.Image,
-    ) -> Image.Image:
+        img: Any,
+    ) -> Any:
         """Draw and apply.
 
         Args:
-            img: Image of any size.
+            img: PIL image or tensor (..., C, H, W), of any size.
 
         Returns:
-            Image of `size`.
+            PIL image or tensor of `size`.
         """
-        crop = self.draw(img.size[::-1])
+        crop = self.get_params(img, self.scale, self.ratio)
         return F.resized_crop(
             img, *crop, size=self.size, interpolation=choose_interpolation(self.interpolation))
 
@@ -277,18 +297,52 @@ class ResizeKeepRatio(Shown):
         factors = scale / aspect, scale * aspect
         return tuple(max(1, round(edge * factor / ratio)) for edge, factor in zip(size, factors))
 
+    @staticmethod
+    def get_params(
+        img: Any,
+        target_size: tuple[int, int],
+        longest: float,
+        random_scale_prob: float = 0.,
+        random_scale_range: tuple[float, float] = (1.0, 1.33),
+        random_scale_area: bool = False,
+        random_aspect_prob: float = 0.,
+        random_aspect_range: tuple[float, float] = (0.9, 1.11),
+    ) -> list[int]:
+        """Draw the size of the result from Python's global generator; a call uses this method, as in timm.
+
+        Args:
+            img: PIL image or tensor (..., C, H, W).
+            target_size: Height and width to cover or to fit in, pixels.
+            longest: As in the constructor, like the other arguments.
+            random_scale_prob: Probability that the scale is varied, 0 to 1.
+            random_scale_range: Range of the factor; this default, timm's, differs from the constructor's.
+            random_scale_area: Whether the factor is a share of the visible area.
+            random_aspect_prob: Probability that the aspect ratio is varied, 0 to 1.
+            random_aspect_range: Range of the factor of width / height.
+
+        Returns:
+            Height and width of the result.
+        """
+        resize = ResizeKeepRatio(
+            target_size, longest, 'bilinear', random_scale_prob, random_scale_range, random_scale_area,
+            random_aspect_prob, random_aspect_range)
+        return list(resize.draw(F.get_image_size(img)[::-1]))
+
     def __call__(self,
-        img: Image.Image,
-    ) -> Image.Image:
+        img: Any,
+    ) -> Any:
         """Draw and apply.
 
         Args:
-            img: Image of any size.
+            img: PIL image or tensor (..., C, H, W), of any size.
 
         Returns:
-            Image that covers `size`, or fits in it.
+            PIL image or tensor that covers `size`, or fits in it.
         """
-        return F.resize(img, self.draw(img.size[::-1]), choose_interpolation(self.interpolation))
+        size = self.get_params(
+            img, self.size, self.longest, self.random_scale_prob, self.random_scale_range,
+            self.random_scale_area, self.random_aspect_prob, self.random_aspect_range)
+        return F.resize(img, size, choose_interpolation(self.interpolation))
 
 # %% ../../nbs/transforms/00_geometry.ipynb #25a2699f
 def crop_or_pad(
@@ -363,7 +417,7 @@ def center_crop_or_pad(
     return crop_or_pad(img, top, left, *size, fill, padding_mode)
 
 # %% ../../nbs/transforms/00_geometry.ipynb #b0a9760e
-class CenterCropOrPad(Shown):
+class CenterCropOrPad(Shown, torch.nn.Module):
     """Crop the center of an image, or pad around it, to exactly `size`.
 
     Args:
@@ -377,11 +431,12 @@ class CenterCropOrPad(Shown):
         fill: Any = 0,
         padding_mode: str = 'constant',
     ):
+        super().__init__()
         self.size = height_width(size)
         self.fill = fill
         self.padding_mode = padding_mode
 
-    def __call__(self,
+    def forward(self,
         img: Any,
     ) -> Any:
         """Crop or pad.
@@ -420,7 +475,23 @@ class RandomCropOrPad(CenterCropOrPad):
         deltas = [edge - own for edge, own in zip(size, self.size)]
         return tuple(int(math.copysign(rng.randint(0, abs(delta)), delta)) for delta in deltas)
 
-    def __call__(self,
+    @staticmethod
+    def get_params(
+        img: Any,
+        size: tuple[int, int],
+    ) -> tuple[int, ...]:
+        """Draw the offset from Python's global generator; a call uses this method, also that of a subclass, as in timm.
+
+        Args:
+            img: PIL image or tensor (..., C, H, W).
+            size: Height and width of the crop, pixels.
+
+        Returns:
+            Top and left; negative if there is padding.
+        """
+        return RandomCropOrPad(size).draw(F.get_image_size(img)[::-1])
+
+    def forward(self,
         img: Any,
     ) -> Any:
         """Draw and apply.
@@ -431,12 +502,12 @@ class RandomCropOrPad(CenterCropOrPad):
         Returns:
             PIL image or tensor of `size`.
         """
-        top, left = self.draw(tuple(F.get_dimensions(img)[1:]))
+        top, left = self.get_params(img, self.size)
         return crop_or_pad(
             img, top, left, *self.size, fill=self.fill, padding_mode=self.padding_mode)
 
 # %% ../../nbs/transforms/00_geometry.ipynb #0d40e698
-class TrimBorder(Shown):
+class TrimBorder(Shown, torch.nn.Module):
     """Cut `border_size` pixels off each side.
 
     Args:
@@ -448,9 +519,10 @@ class TrimBorder(Shown):
     ):
         if border_size < 0:
             raise ValueError(f'border_size={border_size}: must be 0 or more pixels')
+        super().__init__()
         self.border_size = border_size
 
-    def __call__(self,
+    def forward(self,
         img: Any,
     ) -> Any:
         """Crop an image.
@@ -470,7 +542,7 @@ class TrimBorder(Shown):
         return F.crop(img, border, border, height - 2 * border, width - 2 * border)
 
 # %% ../../nbs/transforms/00_geometry.ipynb #a8256d2e
-class MaybeToTensor(Shown):
+class MaybeToTensor(transforms.ToTensor):
     "Convert PIL images and arrays to float32 tensors (C, H, W) in 0..1; leave tensors unchanged."
 
     def __call__(self,

@@ -4,19 +4,20 @@
 
 # %% auto #0
 __all__ = ['rand_bbox', 'rand_bbox_minmax', 'cutmix_bbox_and_lam', 'check_target', 'mixup_target', 'paste_slices', 'paste_masked',
-           'MixParams', 'check_mixing', 'MixingSwitch', 'Mixup']
+           'MixParams', 'check_mixing', 'check_own_methods', 'MixingSwitch', 'Mixup']
 
 # %% ../../nbs/transforms/60_mixup.ipynb #674822e3
 import copy
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
+from ..core.ambient import on_device
 from ..core.checks import check_choice, check_number, check_switches, check_whole
 
 # %% ../../nbs/transforms/60_mixup.ipynb #06aa412a
@@ -129,9 +130,12 @@ def check_target(
                          f'must be in 0..{num_classes - 1}; set num_classes, or correct the labels')
 
 # %% ../../nbs/transforms/60_mixup.ipynb #910ff7af
+_TIMM_CLASSES = 1000   # timm 1.0.31, timm/data/mixup.py
+
+
 def mixup_target(
     target: torch.Tensor,
-    num_classes: int,
+    num_classes: int | None,
     lam: float | Sequence[float] | torch.Tensor = 1.,
     smoothing: float = 0.0,
     multi_label: bool = False,
@@ -141,7 +145,7 @@ def mixup_target(
 
     Args:
         target: Class indexes (N,), or dense targets (N, num_classes): shares or multi-label.
-        num_classes: Number of classes, which is the number of columns of the result.
+        num_classes: Number of classes, which is the number of columns of the result; None means 1000, as in timm.
         lam: Weight of the row's own target: one number, or one per row.
         smoothing: Label smoothing over all classes; with multi_label, toward 0.5.
         multi_label: Whether the dense targets hold 0 or 1 for each class.
@@ -150,19 +154,20 @@ def mixup_target(
     Returns:
         float32 (N, num_classes), with one row per partner.
     """
+    num_classes = num_classes or _TIMM_CLASSES
     check_target(target, num_classes, multi_label)
     if target.ndim == 2:
         y = target.float()
     else:
-        y = (target.long()[:, None] == torch.arange(num_classes, device=target.device)).float()
+        y = (target.long()[:, None] == torch.arange(num_classes, dtype=torch.int64, device=target.device)).float()
         if target.device.type != 'cpu':   # a wrong index, not checked above, gives a loss of nan
             y.masked_fill_(((target < 0) | (target.long() >= num_classes))[:, None], math.nan)
     y = y * (1. - smoothing) + smoothing * (0.5 if multi_label else 1 / num_classes)
-    lam = torch.as_tensor(lam, dtype=torch.float32).to(y.device, non_blocking=True).reshape(-1, 1)
+    lam = on_device(lam, y.device, torch.float32).reshape(-1, 1)
     if partner is None:
         other = y.flip(0)
     else:
-        other = y[torch.as_tensor(partner).to(y.device, non_blocking=True)]
+        other = y[on_device(partner, y.device)]
     return y[:len(other)] * lam + other * (1. - lam)
 
 # %% ../../nbs/transforms/60_mixup.ipynb #6e6d6f1f
@@ -188,8 +193,8 @@ def paste_slices(
     """Paste a box from the other image into each image, one image at a time; best on a CPU.
 
     Args:
-        own: Images (N, C, H, W) to paste into.
-        other: Images (N, C, H, W) to paste from.
+        own: Images (N, …, H, W) to paste into.
+        other: Images (N, …, H, W) to paste from.
         boxes: Top, bottom, left and right for each image; None for no box.
         overwrite: Write the result into `own`.
 
@@ -201,7 +206,7 @@ def paste_slices(
         if box is None:
             continue
         top, bottom, left, right = box
-        out[n, :, top:bottom, left:right] = other[n, :, top:bottom, left:right]
+        out[n, ..., top:bottom, left:right] = other[n, ..., top:bottom, left:right]
     return out
 
 # %% ../../nbs/transforms/60_mixup.ipynb #5a28c560
@@ -213,19 +218,21 @@ def paste_masked(
     """Paste boxes with a few operations for the whole batch, on any device.
 
     Args:
-        own: Images (N, C, H, W) to paste into.
-        other: Images (N, C, H, W) to paste from.
+        own: Images (N, …, H, W) to paste into.
+        other: Images (N, …, H, W) to paste from.
         boxes: Boxes as in `paste_slices`.
 
     Returns:
         Images of the shape and dtype of `own`.
     """
-    edges = torch.tensor([box or (0, 0, 0, 0) for box in boxes]).to(own.device, non_blocking=True)
+    edges = on_device([box or (0, 0, 0, 0) for box in boxes], own.device)
     top, bottom, left, right = edges[:, :, None].unbind(1)
-    y, x = (torch.arange(edge, device=own.device) for edge in own.shape[2:])
+    y, x = (torch.arange(edge, dtype=torch.int64, device=own.device) for edge in own.shape[-2:])
     rows = (y >= top) & (y < bottom)
     columns = (x >= left) & (x < right)
-    return torch.where(rows[:, None, :, None] & columns[:, None, None, :], other, own)
+    inside = rows[:, :, None] & columns[:, None, :]
+    shape = len(own), *(1,) * (own.ndim - 3), *own.shape[-2:]   # the same for all channels and frames
+    return torch.where(inside.view(shape), other, own)
 
 # %% ../../nbs/transforms/60_mixup.ipynb #07e1def1
 class MixParams(NamedTuple):
@@ -264,12 +271,15 @@ def _mix_pairs(
     x: torch.Tensor, lam: float, box: tuple | None, partner: Sequence[int],
 ) -> torch.Tensor:
     "Mix partners with each other in place."
-    top, bottom, left, right = box or (None,) * 4
+    inside = ()
+    if box:
+        top, bottom, left, right = box
+        inside = ..., slice(top, bottom), slice(left, right)
     for n, other in enumerate(partner):
         if n > other:
             continue   # already mixed
-        a = x[n, :, top:bottom, left:right]
-        b = x[other, :, top:bottom, left:right]
+        a = x[(n, *inside)]
+        b = x[(other, *inside)]
         if box:
             from_a = a.clone()
             a.copy_(b)
@@ -293,20 +303,20 @@ def _mix_alike(
     is_wide = torch.promote_types(x.dtype, torch.float32) == x.dtype
     if overwrite and are_pairs and is_wide and x.device.type == 'cpu':
         return _mix_pairs(x, lam, box, partner)
-    partner = torch.tensor(partner).to(x.device, non_blocking=True)
+    partner = on_device(partner, x.device)
     if box is None:
         return _blend(own, x[partner], lam, overwrite)
     top, bottom, left, right = box
-    patch = x[:, :, top:bottom, left:right][partner]   # read before writing
+    patch = x[..., top:bottom, left:right][partner]   # read before writing
     out = own if overwrite else own.clone()
-    out[:, :, top:bottom, left:right] = patch
+    out[..., top:bottom, left:right] = patch
     return out
 
 # %% ../../nbs/transforms/60_mixup.ipynb #9db8c498
 def _mix_each(x: torch.Tensor, params: MixParams, overwrite: bool) -> torch.Tensor:
     "Mix each row with its own kind, share and box."
     own = x[:len(params.lam)]
-    other = x[torch.tensor(params.partner).to(x.device, non_blocking=True)]
+    other = x[on_device(params.partner, x.device)]
     if 'cutmix' in params.kind:
         if x.device.type == 'cpu':
             own = paste_slices(own, other, params.box, overwrite)
@@ -316,13 +326,19 @@ def _mix_each(x: torch.Tensor, params: MixParams, overwrite: bool) -> torch.Tens
     if 'mixup' not in params.kind:
         return own
     lam = [lam if kind == 'mixup' else 1. for lam, kind in zip(params.lam, params.kind)]
-    lam = torch.tensor(lam).to(x.device, non_blocking=True).view(-1, 1, 1, 1)
+    lam = on_device(lam, x.device, torch.float32).view(-1, *(1,) * (x.ndim - 1))
     return _blend(own, other, lam, overwrite)
 
+
+def _mix_images(x: torch.Tensor, params: MixParams, overwrite: bool) -> torch.Tensor:
+    "Mix images as drawn; if nothing is mixed, return x itself, or its first rows."
+    if set(params.kind) == {'none'}:
+        return x if len(params.lam) == len(x) else x[:len(params.lam)]
+    if len(set(zip(params.kind, params.lam, params.box))) == 1:
+        return _mix_alike(x, params.lam[0], params.box[0], params.partner, overwrite)
+    return _mix_each(x, params, overwrite)
+
 # %% ../../nbs/transforms/60_mixup.ipynb #a16e7e5c
-_TIMM_CLASSES = 1000   # timm 1.0.31, timm/data/mixup.py
-
-
 def check_mixing(
     mixing: Any,
 ):
@@ -337,6 +353,31 @@ def check_mixing(
         check_number(name, getattr(mixing, name), 0, 1e30, 'a number >= 0')
     check_switches(multi_label=mixing.multi_label)
 
+# %% ../../nbs/transforms/60_mixup.ipynb #0aa25eaa
+_TIMM_METHODS = (
+    '_mix_batch', '_mix_pair', '_mix_elem', '_params_per_batch', '_params_per_elem',
+    '_mix_batch_collate', '_mix_pair_collate', '_mix_elem_collate')
+
+
+def check_own_methods(
+    mixing: Any,
+    *more: str,
+):
+    """Raise TypeError if a subclass of a user replaces methods that are not called.
+
+    Args:
+        mixing: Object that mixes; `draw` and `apply` are called.
+        *more: Other methods that are not called, such as '__call__' in a loader.
+    """
+    replaced = []
+    for cls in type(mixing).__mro__:
+        if cls.__module__.partition('.')[0] == __name__.partition('.')[0]:
+            break   # a class of this library
+        replaced += [name for name in (*more, *_TIMM_METHODS) if name in vars(cls)]
+    if replaced:
+        raise TypeError(f'{type(mixing).__name__} replaces {", ".join(replaced)}, which nothing calls here: batches are '
+                        'mixed by draw and apply; replace these, or mix in your training loop, in a __call__ of your own')
+
 # %% ../../nbs/transforms/60_mixup.ipynb #2425113a
 class MixingSwitch:
     "Switch mixing on and off, also in worker processes: the switch is one byte of shared memory."
@@ -347,7 +388,7 @@ class MixingSwitch:
     num_classes: int | None   # Number of columns of the target; None: not known yet.
 
     def __init__(self):
-        self._enabled = torch.ones((), dtype=torch.bool).share_memory_()
+        self._enabled = torch.ones((), dtype=torch.bool, device='cpu').share_memory_()
 
     def for_classes(self,
         num_classes: int,
@@ -388,13 +429,21 @@ class MixingSwitch:
         return pastes, rng.betavariate(alpha, alpha)
 
 # %% ../../nbs/transforms/60_mixup.ipynb #ccf4d024
+def _check_images(x: torch.Tensor, pastes: bool):
+    "Raise an error for what cannot be blended, or has no rectangles to paste."
+    if x.ndim < 1 or not (x.dtype == torch.uint8 or x.is_floating_point()):
+        raise TypeError(f'got {x.dtype} {tuple(x.shape)}: '
+                        'images must be (N, C, H, W) or another shape (N, …), uint8 or floating')
+    if pastes and x.ndim < 4:
+        raise ValueError(f'got {tuple(x.shape)}: CutMix pastes rectangles, so images must be (N, …, H, W) '
+                         'with 4 dimensions or more; pass cutmix_alpha=0 to blend only')
+
+
 def _check_batch(
     mixing: Any, x: torch.Tensor, target: torch.Tensor, params: MixParams,
 ):
     "Raise an error if images, targets and parameters do not fit together."
-    if x.ndim != 4 or not (x.dtype == torch.uint8 or x.is_floating_point()):
-        raise TypeError(f'got {x.dtype} {tuple(x.shape)}: '
-                        'images must be (N, C, H, W), uint8 or floating')
+    _check_images(x, mixing.cutmix_alpha > 0 or 'cutmix' in params.kind)
     if not isinstance(target, torch.Tensor):
         raise TypeError(f'targets have type {type(target).__name__}: pass a tensor of class '
                         f'indexes, or of dense rows with {mixing.num_classes or _TIMM_CLASSES} values')
@@ -465,13 +514,18 @@ class Mixup(MixingSwitch):
             raise ValueError('nothing to mix: '
                              'pass mixup_alpha or cutmix_alpha above 0, or cutmix_minmax')
 
-    def _draw_one(
-        self, size: tuple[int, int], rng: random.Random,
-    ) -> tuple[str, float, tuple | None]:
-        "Draw kind, lam and box of one sample, pair or batch, in the order in which timm draws for a batch."
+    def _draw_share(self, rng: Any) -> tuple[float, bool]:
+        "Draw the share of the image that remains, and whether to paste, in timm's order; 1 if nothing is mixed."
         if not self.mixup_enabled or rng.random() >= self.prob:
-            return 'none', 1., None
+            return 1., False
         pastes, lam = self.draw_amount(rng)
+        return lam, pastes
+
+    def _draw_row(
+        self, share: tuple[float, bool], size: Sequence[int], rng: Any,
+    ) -> tuple[str, float, tuple | None]:
+        "Draw the box; return kind, lam and box of one sample, pair or batch."
+        lam, pastes = share
         box = None
         if lam == 1:
             return 'none', 1., None
@@ -481,7 +535,7 @@ class Mixup(MixingSwitch):
 
     def draw(self,
         batch_size: int,
-        size: tuple[int, int],
+        size: Sequence[int],
         rng: random.Random | None = None,
     ) -> MixParams:
         """Draw how a batch is mixed.
@@ -492,15 +546,20 @@ class Mixup(MixingSwitch):
             rng: Random number generator; None uses Python's global generator.
         """
         check_whole('batch_size', batch_size, 1)
+        check_own_methods(self)
         rng = rng or random
         partner = _partners(batch_size, self.mode, self.partner, rng)
+
+        def draw_one() -> tuple[str, float, tuple | None]:
+            return self._draw_row(self._draw_share(rng), size, rng)
+
         if self.mode == 'batch':
-            drawn = [self._draw_one(size, rng)] * batch_size
+            drawn = [draw_one()] * batch_size
         elif self.mode == 'pair':
-            first = {n: self._draw_one(size, rng) for n, other in enumerate(partner) if n <= other}
+            first = {n: draw_one() for n, other in enumerate(partner) if n <= other}
             drawn = [first[min(n, other)] for n, other in enumerate(partner)]
         else:
-            drawn = [self._draw_one(size, rng) for _ in partner]
+            drawn = [draw_one() for _ in partner]
         kind, lam, box = zip(*drawn)
         return MixParams(kind, lam, box, partner)
 
@@ -513,7 +572,7 @@ class Mixup(MixingSwitch):
         """Mix a batch as drawn. If nothing is mixed, the returned images are x itself.
 
         Args:
-            x: uint8 or floating (N, C, H, W), any device and memory format; modified only with `overwrite`.
+            x: uint8 or floating (N, …, H, W), any device and memory format; modified only with `overwrite`.
             target: Class indexes (N,), or dense targets (N, num_classes).
             params: Parameters from `draw`.
             overwrite: Overwrite x if you no longer need it; this saves a copy.
@@ -522,18 +581,9 @@ class Mixup(MixingSwitch):
             Images like x, and float32 targets (N, num_classes); with mode 'half', half of the rows.
         """
         _check_batch(self, x, target, params)
-        lam = params.lam
-        partner = params.partner
-        num_classes = self.num_classes or _TIMM_CLASSES
-        mixed_target = mixup_target(target, num_classes, lam, self.label_smoothing, self.multi_label, partner)
-        are_alike = len(set(zip(params.kind, lam, params.box))) == 1
-        if set(params.kind) == {'none'}:
-            mixed = x if len(lam) == len(x) else x[:len(lam)]
-        elif are_alike:
-            mixed = _mix_alike(x, lam[0], params.box[0], partner, overwrite)
-        else:
-            mixed = _mix_each(x, params, overwrite)
-        return mixed, mixed_target
+        mixed_target = mixup_target(
+            target, self.num_classes, params.lam, self.label_smoothing, self.multi_label, params.partner)
+        return _mix_images(x, params, overwrite), mixed_target
 
     def apply_to_fields(self,
         fields: dict[Any, Any],
@@ -573,4 +623,58 @@ class Mixup(MixingSwitch):
         Returns:
             Mixed images and targets, as from `apply`.
         """
+        _check_images(x, self.cutmix_alpha > 0)
         return self.apply(x, target, self.draw(len(x), x.shape[-2:], rng))
+
+    # What subclasses written for timm call: it mixes in place, and draws from Python's global generator
+
+    @property
+    def mix_prob(self) -> float:
+        "Return `prob`, which timm calls `mix_prob`."
+        return self.prob
+
+    @mix_prob.setter
+    def mix_prob(self,
+        value: float,   # Probability that a batch, pair or sample is mixed, 0..1.
+    ):
+        "Set `prob`."
+        self.prob = value
+
+    def _params_per_batch(self) -> tuple[float, bool]:
+        "Draw the share of the image that remains in a batch, and whether to paste."
+        return self._draw_share(random)
+
+    def _params_per_elem(self, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
+        "Draw the same for each sample, or for each pair."
+        shares = [self._draw_share(random) for _ in range(batch_size)]
+        lam = np.array([lam for lam, _ in shares], np.float32)
+        return lam, np.array([pastes for _, pastes in shares], bool)
+
+    def _draw_rows(self, x: torch.Tensor, shares: Iterable[tuple[float, bool]]) -> list[tuple]:
+        "Draw the boxes; return kind, lam and box for each share."
+        shares = list(shares)
+        _check_images(x, self.cutmix_alpha > 0 or any(pastes for _, pastes in shares))
+        return [self._draw_row(share, x.shape, random) for share in shares]
+
+    def _mix_in_place(self, x: torch.Tensor, rows: Sequence[tuple]) -> torch.Tensor:
+        "Mix each row with that of the reversed batch; return the shares (N, 1)."
+        kind, lam, box = zip(*rows)
+        params = MixParams(kind, lam, box, tuple(range(len(x)))[::-1])
+        x.copy_(_mix_images(x, params, overwrite=True))
+        dtype = x.dtype if x.is_floating_point() else torch.float32
+        return torch.tensor(lam, dtype=dtype, device=x.device)[:, None]
+
+    def _mix_batch(self, x: torch.Tensor) -> float:
+        "Mix all samples alike, in place; return the share of the image that remains."
+        row, = self._draw_rows(x, [self._params_per_batch()])
+        self._mix_in_place(x, [row] * len(x))
+        return row[1]
+
+    def _mix_pair(self, x: torch.Tensor) -> torch.Tensor:
+        "Mix the first sample with the last, the second with the last but one, and so on, in place; return the shares (N, 1)."
+        rows = self._draw_rows(x, zip(*self._params_per_elem(math.ceil(len(x) / 2))))
+        return self._mix_in_place(x, rows + rows[:len(x) // 2][::-1])
+
+    def _mix_elem(self, x: torch.Tensor) -> torch.Tensor:
+        "Mix each sample with a share of its own, in place; return the shares (N, 1)."
+        return self._mix_in_place(x, self._draw_rows(x, zip(*self._params_per_elem(len(x)))))

@@ -111,7 +111,8 @@ class NaFlexMixup(MixingSwitch):
         check_whole('local_shuffle', self.local_shuffle, 0)
         check_whole('mixup_off_epoch', self.mixup_off_epoch, 0)
         super().__init__()
-        self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()   # shared, like the switch
+        # shared, like the switch
+        self._epoch = torch.zeros((), dtype=torch.int64, device='cpu').share_memory_()
 
     def set_epoch(self,
         epoch: int,

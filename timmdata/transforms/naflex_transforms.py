@@ -127,7 +127,7 @@ def _image_hw(img: Any) -> tuple[int, int]:
     return height, width
 
 
-class ResizeToSequence(Shown):
+class ResizeToSequence(Shown, torch.nn.Module):
     """Resize an image to the largest size with at most `max_seq_len` patches, keeping its aspect ratio.
 
     >>> from PIL import Image
@@ -151,13 +151,14 @@ class ResizeToSequence(Shown):
         interpolation: Any = 'bicubic',
     ):
         height_width(patch_size, 'patch_size')   # raises an error for a wrong size
+        super().__init__()
         self.patch_size = patch_size
         self.max_seq_len = max_seq_len
         self.divisible_by_patch = divisible_by_patch
         self.max_ratio = max_ratio
         self.interpolation = parse_interpolation(interpolation)
 
-    def __call__(self,
+    def forward(self,
         img: Any,
     ) -> Any:
         """Resize an image.
@@ -173,7 +174,7 @@ class ResizeToSequence(Shown):
         return F.resize(img, size, choose_interpolation(self.interpolation), antialias=True)
 
 # %% ../../nbs/transforms/02_naflex_transforms.ipynb #8c9272f4
-class RandomResizedCropToSequence(Shown):
+class RandomResizedCropToSequence(Shown, torch.nn.Module):
     """Crop a random area near the image's aspect ratio and resize it to at most `max_seq_len` patches.
 
     >>> from PIL import Image
@@ -205,6 +206,7 @@ class RandomResizedCropToSequence(Shown):
         final_scale_range: tuple[float, float] | None = None,
         attempts: int = 10,
     ):
+        super().__init__()
         self.patch_h, self.patch_w = height_width(patch_size, 'patch_size')
         self.max_seq_len = max_seq_len
         self.divisible_by_patch = divisible_by_patch
@@ -265,7 +267,44 @@ class RandomResizedCropToSequence(Shown):
                 size = new_h, new_w
         return (top, left, h, w), size, choose_interpolation(self.interpolation, rng)
 
-    def __call__(self,
+    @staticmethod
+    def get_params(
+        img: Any,
+        scale: tuple[float, float],
+        ratio: tuple[float, float],
+        crop_attempts: int = 10,
+        patch_h: int = 16,
+        patch_w: int = 16,
+        max_seq_len: int = 1024,
+        divisible_by_patch: bool = True,
+        max_ratio: float | None = None,
+        final_scale_range: tuple[float, float] | None = None,
+        interpolation: Any = 'random',
+    ) -> tuple[tuple[int, int, int, int], tuple[int, int], Any]:
+        """Draw from Python's global generator; a call uses this method, also that of a subclass, as in timm.
+
+        Args:
+            img: PIL image or tensor (..., C, H, W).
+            scale: Area of the crop as a share of the image's.
+            ratio: Width / height of the crop, relative to the image's.
+            crop_attempts: Attempts to draw a crop that fits, before the center is used.
+            patch_h: Height of a patch, pixels.
+            patch_w: Width of a patch, pixels.
+            max_seq_len: Maximum number of patches.
+            divisible_by_patch: Round edges up to whole patches.
+            max_ratio: Maximum factor of the crop's edges; None enlarges small crops to the budget.
+            final_scale_range: Range of a factor of the final size, above 0 and up to 1.
+            interpolation: Name, torchvision mode or several; 'random': bilinear or bicubic.
+
+        Returns:
+            The crop, the size and one interpolation, as from `draw`.
+        """
+        crop = RandomResizedCropToSequence(
+            (patch_h, patch_w), max_seq_len, scale, ratio, interpolation, divisible_by_patch, max_ratio,
+            final_scale_range, crop_attempts)
+        return crop.draw(_image_hw(img))
+
+    def forward(self,
         img: Any,
     ) -> Any:
         """Draw and apply.
@@ -276,7 +315,9 @@ class RandomResizedCropToSequence(Shown):
         Returns:
             PIL image or tensor.
         """
-        crop, size, interpolation = self.draw(_image_hw(img))
+        crop, size, interpolation = self.get_params(
+            img, self.scale, self.ratio, self.attempts, self.patch_h, self.patch_w, self.max_seq_len,
+            self.divisible_by_patch, self.max_ratio, self.final_scale_range, self.interpolation)
         return F.resized_crop(img, *crop, size=size, interpolation=interpolation, antialias=True)
 
 # %% ../../nbs/transforms/02_naflex_transforms.ipynb #02c5a002
@@ -349,12 +390,12 @@ def patchify_image(
         patches = patches.flatten(1)
     if not include_info:
         return patches
-    y_x = torch.cartesian_prod(
-        torch.arange(rows, device=img.device), torch.arange(columns, device=img.device))
+    y_x = torch.cartesian_prod(*(
+        torch.arange(count, dtype=torch.int64, device=img.device) for count in (rows, columns)))
     return patches, y_x, torch.ones(rows * columns, dtype=torch.bool, device=img.device)
 
 # %% ../../nbs/transforms/02_naflex_transforms.ipynb #7237e628
-class Patchify(Shown):
+class Patchify(Shown, torch.nn.Module):
     """Cut an image into patches with their coordinates.
 
     >>> from PIL import Image
@@ -373,11 +414,12 @@ class Patchify(Shown):
         flatten_patches: bool = True,
         channels_last: bool = True,
     ):
+        super().__init__()
         self.patch_size = height_width(patch_size, 'patch_size')
         self.flatten_patches = flatten_patches
         self.channels_last = channels_last
 
-    def __call__(self,
+    def forward(self,
         img: Any,
     ) -> dict[str, torch.Tensor]:
         """Cut an image into patches.

@@ -127,7 +127,7 @@ class PatchRandomErasing(Erasing):
                     value = keyed_noise(rng, shape, image)
                 else:
                     value = torch.as_tensor(self.value, dtype=image.dtype, device=image.device)
-                image[torch.as_tensor(piece, device=image.device)] = value
+                image[torch.as_tensor(piece, dtype=torch.int64, device=image.device)] = value
 
     def __call__(self,
         patches: torch.Tensor,

@@ -247,7 +247,7 @@ class RandomErasing(Erasing):
         self.check(input, {4: '(N, C, H, W)', 3: '(C, H, W)'})
         images = input if input.ndim == 4 else input[None]
         if rngs is None:
-            seeds = torch.randint(2**62, (len(images),), generator=self.generator)
+            seeds = torch.randint(2**62, (len(images),), generator=self.generator, device='cpu')
             rngs = list(map(random.Random, seeds.tolist()))
         self.erase(images, self.draw(rngs, [images.shape[2:]] * len(rngs)), rngs)
         return input

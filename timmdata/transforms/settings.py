@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from ..core.checks import check_choice, check_number, check_range, check_switches, check_type
+from ..core.checks import check_choice, check_number, check_range, check_switches, check_type, plain
 from ..core.constants import DEFAULT_CROP_MODE, DEFAULT_CROP_PCT, IMAGENET_DEFAULT_MEAN
 from .auto_augment import ThreeAugment, create_policy
 from .geometry import str_to_interp_mode
@@ -23,6 +23,7 @@ def _color_jitter_factors(factors: float | Sequence[float] | None) -> tuple[floa
     "Return factors of brightness, contrast, saturation (and hue); a single number is used for the first three."
     if factors is None:
         return None
+    factors = plain(factors)
     factors = tuple(factors) if isinstance(factors, (tuple, list)) else (factors,) * 3
     allowed = ('one factor, three (brightness, contrast, saturation) or four (and hue), '
                '0 or more; 40% is 0.4')
@@ -162,6 +163,8 @@ class AugmentSettings:
             crop_mode=self.crop_mode or DEFAULT_CROP_MODE,
             crop_border_pixels=self.crop_border_pixels or 0,
             color_jitter=_color_jitter_factors(self.color_jitter))
+        if self.gaussian_blur_radius is not None:
+            self._put(gaussian_blur_radius=check_range('gaussian_blur_radius', self.gaussian_blur_radius))
         self._resolve_crop()
         if not self.is_random:
             self._switch_off()
@@ -186,7 +189,7 @@ class AugmentSettings:
         self._put(
             train_crop_mode=mode,
             scale=scale,
-            ratio=check_range('ratio', self.ratio or ratio),
+            ratio=check_range('ratio', ratio if self.ratio is None else self.ratio),
             padding_mode=self.padding_mode or ('constant' if mode == 'rc' else 'reflect'))
 
     def _replaces_color_jitter(self) -> bool:

@@ -17,7 +17,7 @@ from multiprocessing.context import BaseContext
 from typing import NamedTuple
 
 from ..core.clock import clock, stopwatch
-from ..core.cores import available_cores, one_thread
+from ..core.cores import OneCore, available_cores
 from ..pipeline.fetch import BatchBuilder
 from ..samplers.epoch import SampleKey
 from .settings import WorkerSettings
@@ -111,7 +111,7 @@ def measure_lock(
     builder: BatchBuilder,
     keys: Sequence[SampleKey],
 ) -> LockShare | None:
-    """Measure how long samples hold the GIL, by loading some in this thread on one core.
+    """Measure how long samples hold the GIL, by loading some on one core.
 
     Args:
         builder: Loads the samples.
@@ -120,10 +120,15 @@ def measure_lock(
     Returns:
         the measurement; None if no sample could be loaded
     """
+    with OneCore() as on_one_core:
+        return on_one_core(_measure_lock, builder, keys)
+
+
+def _measure_lock(builder: BatchBuilder, keys: Sequence[SampleKey]) -> LockShare | None:
     rows = builder.layout(keys[0].bucket).allocate_one()
     num = 0
     start = time.perf_counter()
-    with one_thread(), suppress(Exception):   # the workers will report the error of a sample
+    with suppress(Exception):   # the workers will report the error of a sample
         builder.load(keys[0], rows)
         with stopwatch() as seconds:
             for key in keys[1:]:

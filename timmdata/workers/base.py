@@ -8,10 +8,12 @@ __all__ = ['Task', 'RowMemory', 'WorkerPool', 'InlinePool']
 # %% ../../nbs/workers/00_base.ipynb #a71d0ab8
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import torch
 
+from ..core.ambient import as_in_new_thread
 from ..core.memory_pool import MemoryPool
 from ..pipeline.fetch import BatchBuilder, HostBatch
 from ..samplers.epoch import SampleKey
@@ -200,7 +202,7 @@ class RowMemory:
     def _grow(self, num_bytes: int):
         self._pool_bytes = num_bytes
         self._pool = MemoryPool(
-            lambda: torch.empty(num_bytes, dtype=torch.uint8, pin_memory=self.pin_memory), 4)
+            partial(torch.empty, num_bytes, dtype=torch.uint8, device='cpu', pin_memory=self.pin_memory), 4)
 
 # %% ../../nbs/workers/00_base.ipynb #d0b714c5
 class WorkerPool(Protocol):
@@ -275,5 +277,10 @@ class InlinePool(WorkerPool):
         Args:
             task: Task whose rows are allocated.
         """
-        for position in range(len(task.keys)):
-            task.load(self.builder, position)
+        with as_in_new_thread():   # as if a worker ran it
+            for position in range(len(task.keys)):
+                task.load(self.builder, position)
+
+    def close(self):
+        if self.builder.batch_transform is not None:
+            self.builder.batch_transform.close()

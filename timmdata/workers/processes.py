@@ -27,6 +27,7 @@ from typing import NamedTuple
 import torch
 from torch.utils.data._utils import worker as torch_worker
 
+from ..core.cores import use_one_core_per_process
 from ..core.pickling import find_unpicklable
 from ..core.processes import check_may_start, leave_to_original, reset_process, start_process
 from ..pipeline.fetch import BatchBuilder, HostBatch
@@ -160,12 +161,13 @@ def set_up_worker(
         settings: Number of workers, and the user's function.
         number: Number of the worker.
     """
-    torch.set_num_threads(1)
+    use_one_core_per_process()
     # torch has no public setter for what `get_worker_info()` returns
     torch_worker._worker_info = torch_worker.WorkerInfo(
         id=number, num_workers=settings.num_workers, seed=0, dataset=builder.dataset)
     if settings.worker_init_fn is not None:
         settings.worker_init_fn(number)
+    builder.state.begin_worker()   # the function may have replaced objects
 
 # %% ../../nbs/workers/30_processes.ipynb #7fc2b389
 def _receive(pipe: connection.Connection, inbox: queue.SimpleQueue, builder: BatchBuilder):

@@ -60,7 +60,7 @@ class BatchMaker:
         num_threads = settings.threads_per_worker
         self._builder = builder
         self._pool = ThreadPool(builder, num_threads) if num_threads > 1 else InlinePool(builder)
-        self._memory = torch.empty(slot_bytes, dtype=torch.uint8) if slot_bytes else None
+        self._memory = torch.empty(slot_bytes, dtype=torch.uint8, device='cpu') if slot_bytes else None
         # The consumer writes the real logs
         self._logs: list[list[BadSample]] = [[] for _ in _bases(builder)]
         for base, log in zip(_bases(builder), self._logs):
@@ -228,7 +228,7 @@ class _ActorSupervisor(Supervisor):
         self.slot_bytes = slot_bytes
         self._is_own = False   # whether this supervisor holds the connection
         self._memory = MemoryPool(
-            lambda: torch.empty(slot_bytes, dtype=torch.uint8, pin_memory=settings.pin_memory), 4)
+            partial(torch.empty, slot_bytes, dtype=torch.uint8, device='cpu', pin_memory=settings.pin_memory), 4)
         self._options = dict(settings.ray_options or {})
         self._timeout = self._options.pop('placement_timeout', _PLACEMENT_TIMEOUT)
         super().__init__(builder, settings)

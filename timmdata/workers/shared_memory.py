@@ -48,7 +48,7 @@ class SharedMemory:
             os.ftruncate(fd, num_bytes)
             self._map(fd)
         else:
-            self._share(torch.empty(num_bytes, dtype=torch.uint8).share_memory_())
+            self._share(torch.empty(num_bytes, dtype=torch.uint8, device='cpu').share_memory_())
 
     def _map(self, fd: int):
         "Let torch map the memory: it closes its own descriptor without Python, so no callback can lose a Ctrl-C."
@@ -58,7 +58,7 @@ class SharedMemory:
         finally:
             os.close(fd)
         with torch.inference_mode(False):
-            self._share(torch.empty(0, dtype=torch.uint8).set_(storage))
+            self._share(torch.empty(0, dtype=torch.uint8, device='cpu').set_(storage))
         self.fd = storage._share_fd_cpu_()[0]   # torch's descriptor, valid while the storage exists
 
     def _share(self, tensor: torch.Tensor):

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..core.cores import use_one_core
 from ..core.rng import seeded
 from ..pipeline.fetch import BatchBuilder, HostBatch
 from ..samplers.epoch import SampleKey
@@ -29,8 +30,7 @@ def _run(
 ):
     "Load samples in a thread, on one core, until None arrives."
     pid = os.getpid()
-    torch.set_num_threads(1)
-    torch.get_num_threads()   # torch applies the setting to this thread
+    use_one_core()
     ready.release()
     while (entry := todo.get()) is not None:
         task, position = entry
@@ -73,14 +73,12 @@ class ThreadPool(WorkerPool):
 
     def _start(self) -> Lifetime:
         "Start threads that use one core each; the setting of other threads does not change."
-        before, ready, ended = torch.get_num_threads(), threading.Semaphore(0), []
-        builder = self.builder.for_threads()
+        ready, ended = threading.Semaphore(0), []
         for number in range(self.num_workers):
+            builder = self.builder.for_threads()   # with random generators of its own
             ended.append(start_thread(
                 _run, self._todo, builder, ready, self._tasks, name=f'timmdata-worker-{number}'))
             ready.acquire()
-        # The call in a thread also changed the default for later threads
-        torch.set_num_threads(before)
         return Lifetime(self, partial(_stop, self._todo, self.num_workers, self._tasks), ended)
 
     def submit(self, keys: Sequence[SampleKey]) -> Task:
@@ -130,11 +128,9 @@ def check_threads(
     """
     if builder.is_thread_safe:
         return
-    transform = builder.sample_loader.transform
-    if hasattr(transform, 'set_random_seed'):
-        raise ValueError(   # of Albumentations
-            f'the transform ({type(transform).__name__}) has its own random generator, '
-            'which threads would share: '
+    for found in builder.state.find().seeders:   # of Albumentations
+        raise ValueError(
+            f'{found.path} ({type(found.value).__name__}) has its own random generator, which threads would share: '
             "use worker_type='processes' with threads_per_worker=1")
     builder = builder.for_threads()
     with seeded(0):

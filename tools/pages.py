@@ -1,0 +1,57 @@
+"""Run nbdev_test, and check that each page says what it has stored: python tools/pages.py [OPTION OF nbdev_test ...]
+
+nbdev_test finds cells that fail. A cell also fails here if what it prints or returns is not what its page shows, or if it takes more
+than five minutes. Cells that need a framework (`#| lightning`) run if their flags are given: `--flags 'lightning keras'`.
+"""
+import re
+
+import nbdev.test
+from execnb.shell import CaptureShell
+
+TIMEOUT = 300   # seconds, for one cell
+MEASURE_TIME = ('measure/10_stages.ipynb', 'measure/20_diagnosis.ipynb', 'guides/faster.ipynb')   # they never say the same twice
+# what differs from run to run: addresses, temporary paths, times and rates
+VOLATILE = re.compile(r'0x[0-9a-f]+|/tmp/\S+|\d[\d.,]*(?= ?(?:s|ms|µs|us|seconds?|(?:images|samples|img)/s|[KMG]B/s)\b)')
+run_page = nbdev.test.test_nb
+
+
+class StaleOutput(Exception):
+    "A cell does not say what its page shows."
+
+
+def read_text(outputs: list) -> str:
+    "Return what a cell has printed and returned, without what differs from run to run."
+    texts = [output['text'] if output['output_type'] == 'stream' else output['data'].get('text/plain', '') for output in outputs
+             if output['output_type'] == 'execute_result' or output.get('name') == 'stdout']
+    return VOLATILE.sub('…', ''.join(map(''.join, texts))).strip()
+
+
+class PageShell(CaptureShell):
+    "The shell in which nbdev_test runs a page; a cell whose output is not the stored one fails."
+
+    def __init__(self, path):
+        super().__init__(path, timeout=TIMEOUT)
+        self.is_compared = not path.as_posix().endswith(MEASURE_TIME)
+
+    def cell(self, cell, **options):
+        if cell.cell_type != 'code':
+            return
+        before, cell.outputs = read_text(cell.outputs), []
+        super().cell(cell, **options)
+        after = read_text(cell.outputs)
+        if self.exc is None and self.is_compared and before != after:
+            self.exc = StaleOutput(f'the page shows\n{before}\nand the cell says now\n{after}\n'
+                                   'Run `python tools/save.py` with the name of the page, and look at what has changed.')
+
+
+def test_page(*args, **options):
+    "Run a page as nbdev_test does, in a shell that compares."
+    nbdev.test.CaptureShell = PageShell
+    return run_page(*args, **options)
+
+
+if __name__ == '__main__':
+    # each page is a `__main__` of its own, in which worker processes would look for `test_page`
+    import pages
+    nbdev.test.test_nb = pages.test_page
+    nbdev.test.nbdev_test()
