@@ -7,10 +7,10 @@ __all__ = ['cpu_quota', 'available_cores', 'use_one_core', 'OneCore', 'use_one_c
 
 # %% ../../nbs/core/55_cores.ipynb #a3d531d3
 import os
+import queue
 import sys
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -100,6 +100,21 @@ def use_one_core():
 _NAME = 'timmdata-one-core'   # of the threads
 
 
+def _work(todo: queue.SimpleQueue, ended: threading.Event):
+    "Call functions on one core, in a thread, until None arrives."
+    try:
+        use_one_core()
+        while (entry := todo.get()) is not None:
+            function, args, answer = entry
+            try:
+                answer.put((function(*args), None))
+            except BaseException as error:
+                answer.put((None, error))
+            del entry, function, args, answer   # hold nothing while waiting
+    finally:
+        ended.set()
+
+
 class OneCore:
     """Call functions on one core: in a thread of its own, unless the calling thread uses one core itself.
 
@@ -108,8 +123,13 @@ class OneCore:
     """
 
     def __init__(self):
-        self._executor: ThreadPoolExecutor | None = None
+        self._todo: queue.SimpleQueue | None = None   # None: there is no thread
+        self._ended = threading.Event()
         self._pid = 0   # ID of the process that started the thread
+
+    def __del__(self):
+        if self._todo is not None and self._pid == os.getpid():
+            self._todo.put(None)
 
     def __reduce__(self):
         return type(self), ()
@@ -126,23 +146,32 @@ class OneCore:
         """
         if torch.get_num_threads() == 1:
             return function(*args)
-        executor = self._executor
-        if executor is None or self._pid != os.getpid():
-            executor = self._executor = ThreadPoolExecutor(1, _NAME, use_one_core)
-            self._pid = os.getpid()
-        try:
-            future = executor.submit(function, *args)
-        except RuntimeError:   # another thread closed it, or Python exits
-            return function(*args)
-        return future.result()
+        if self._todo is None or self._pid != os.getpid():
+            self._todo, self._ended, self._pid = queue.SimpleQueue(), threading.Event(), os.getpid()
+            # Its `Thread` is not kept, because dropping one can lose a Ctrl-C
+            threading.Thread(target=_work, args=(self._todo, self._ended), name=_NAME, daemon=True).start()
+        answer: queue.SimpleQueue = queue.SimpleQueue()
+        ended = self._ended
+        self._todo.put((function, args, answer))
+        while True:
+            try:
+                result, error = answer.get(timeout=1)
+                break
+            except queue.Empty:
+                if ended.is_set() and answer.empty():   # another thread closed it before the function was called
+                    return function(*args)
+        if error is not None:
+            raise error
+        return result
 
     def close(self):
         "End the thread."
-        executor, self._executor = self._executor, None
-        if executor is None or self._pid != os.getpid():
+        todo, self._todo = self._todo, None
+        if todo is None or self._pid != os.getpid():
             return
-        is_here = threading.current_thread().name.startswith(_NAME)   # the collector may run anywhere
-        executor.shutdown(wait=not is_here)
+        todo.put(None)
+        if threading.current_thread().name != _NAME:   # the collector may run anywhere
+            self._ended.wait(10)
 
     def __enter__(self) -> 'OneCore':
         return self

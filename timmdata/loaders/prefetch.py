@@ -225,8 +225,12 @@ class PrefetchLoader(Loader):
     # one pass
 
     def __iter__(self) -> Iterator:   # a pass begins with the first `next`
-        return self._consumer.loop(
+        loop = self._consumer.loop(
             self._hosts, self.loader.acknowledge if self.loader.auto_ack else None)
+        try:
+            yield from loop
+        finally:
+            self.batch_transform.close()
 
     def _hosts(self) -> Iterator[HostBatch]:
         "Return the batches of the loader on the device; one batch ahead if the device has streams."

@@ -350,7 +350,11 @@ class StreamLoader(ForwardOnly):
 
     def host_batches(self) -> Iterator[HostBatch]:
         "Make one pass; the key of an image is its number in the epoch."
-        yield from map(self._finish, number_batches(self._collated(), self.dataset.epoch, self.seed))
+        try:
+            yield from map(self._finish, number_batches(self._collated(), self.dataset.epoch, self.seed))
+        finally:
+            if self.batch_transform is not None:
+                self.batch_transform.close()
 
     def _finish(self, host: HostBatch) -> HostBatch:
         "Apply the batch transform, and page-lock the result if requested."
