@@ -102,7 +102,7 @@ def test_a_loader_of_tfds_knows_epochs_and_workers(tfds):
         assert len(loader) == 3
         epochs = [[(images.clone(), targets.clone()) for images, targets in loader] for _ in range(2)]
         loader.close()
-    assert [*dict.fromkeys(map(str, told))] == [str(call) for call in [((), {'num_workers': 0}), ((0,), {}), ((1,), {})]]
+    assert told == [((), {'num_workers': 0}), ((0,), {}), ((1,), {})]
     assert all(len(epoch) == 3 and epoch[0][0].shape == (8, 3, 16, 16) for epoch in epochs)
     assert not all(torch.equal(a, b) for (_, a), (_, b) in zip(*epochs))
 

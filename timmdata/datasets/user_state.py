@@ -25,6 +25,7 @@ from torch.utils.data import Dataset, get_worker_info
 
 from ..core.arguments import warn_caller
 from ..core.rng import sample_seed, seed_all, seeded
+from .image_dataset import IterableImageDataset
 from .user_objects import GENERATORS, Reference, Snapshot, dict_of, is_open, references, slots_of
 
 # %% ../../nbs/datasets/07_user_state.ipynb #a5a95c77
@@ -169,6 +170,11 @@ def _is_seeder(value: Any) -> bool:
             and not isinstance(value, (Dataset, type)))
 
 
+def _is_told_by_owner(found: Reference) -> bool:
+    "Return whether an object is the reader of a stream, which passes the epoch on to it."
+    return found.name == 'reader' and getattr(type(found.owner), 'set_epoch', None) is IterableImageDataset.set_epoch
+
+
 def find_state(
     roots: Mapping[str, Any],
 ) -> FoundState:
@@ -195,7 +201,8 @@ def find_state(
             found.seeders.append(one)
         elif is_open(value) and callable(getattr(type(value), 'set_epoch', None)):
             seen.add(id(value))
-            found.listeners.append(value)
+            if not _is_told_by_owner(one):
+                found.listeners.append(value)
     # One that wraps another library's generator is set with it
     own = [one.path for one in found.generators]
     found.foreign = [one for one in found.foreign if not any(path.startswith(f'{one.path}.') for path in own)]
