@@ -1,9 +1,8 @@
 "Streams on two ranks of torch.distributed: what each gets, with `distributed=True` and without, and what is refused."
-import json
 from pathlib import Path
 
 import pytest
-from loader_parts import nothing_is_left, program
+from loader_parts import nothing_is_left, run_two_ranks
 from stream_ranks import NUM, NUM_WORKERS, SHARDS
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.full]
@@ -24,13 +23,7 @@ def shards(samples, tmp_path_factory) -> Path:
 @pytest.fixture(scope='module')
 def ranks(shards, tmp_path_factory) -> list[dict]:
     "What both have seen; one run for all tests, because starting it takes seconds."
-    folder = tmp_path_factory.mktemp('ranks')
-    words = f'{str(shards)!r}, {str(folder/"init")!r}, {str(folder/"rank")!r}'
-    runs = [program(f'run_stream_rank({rank}, {words})', 'from stream_ranks import run_stream_rank') for rank in (0, 1)]
-    for run in runs:
-        code, _, errors = run.end(80)
-        assert code == 0, errors
-    return [json.loads((folder/f'rank{rank}.json').read_text()) for rank in (0, 1)]
+    return run_two_ranks('stream_ranks', 'run_stream_rank', tmp_path_factory.mktemp('ranks'), str(shards))
 
 
 def flat(batches: list) -> list: return [target for batch in batches for target in batch]

@@ -1,10 +1,9 @@
 "Two ranks of torch.distributed: they share a seed that nobody passed, and a forgotten `distributed=True` is noticed."
-import json
 import warnings
 
 import pytest
 import torch
-from loader_parts import Coded, nothing_is_left, program
+from loader_parts import Coded, nothing_is_left, run_two_ranks
 from seed_ranks import BASES, NUM
 
 from timmdata import create_loader
@@ -17,13 +16,7 @@ no_child_is_left = pytest.fixture(autouse=True)(nothing_is_left)
 @pytest.fixture(scope='module')
 def ranks(tmp_path_factory) -> list[dict]:
     "What both have found; one run for all tests, because starting it takes seconds."
-    folder = tmp_path_factory.mktemp('ranks')
-    words = f'{str(folder/"init")!r}, {str(folder/"rank")!r}'
-    runs = [program(f'run_seed_rank({rank}, {words})', 'from seed_ranks import run_seed_rank') for rank in (0, 1)]
-    for run in runs:
-        code, _, errors = run.end(80)
-        assert code == 0, errors
-    return [json.loads((folder/f'rank{rank}.json').read_text()) for rank in (0, 1)]
+    return run_two_ranks('seed_ranks', 'run_seed_rank', tmp_path_factory.mktemp('ranks'))
 
 
 def drawn(base: int) -> int:

@@ -295,3 +295,13 @@ def program(code: str, first: str = '') -> Program:
     server.stdin.write(f'{folder}\n')
     server.stdin.flush()
     return Program(folder, int(server.stdout.readline()))
+
+
+def run_two_ranks(module: str, function: str, folder: Path, *args: str) -> list[dict]:
+    "What a function writes on two ranks that run together: it gets its rank, `args`, and the files of the group and of its result."
+    words = ', '.join(map(repr, [*args, str(folder/'init'), str(folder/'rank')]))
+    runs = [program(f'{function}({rank}, {words})', f'from {module} import {function}') for rank in (0, 1)]
+    for run in runs:
+        code, _, errors = run.end(80)
+        assert code == 0, errors
+    return [json.loads((folder/f'rank{rank}.json').read_text()) for rank in (0, 1)]
