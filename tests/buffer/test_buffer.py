@@ -41,7 +41,8 @@ pytestmark = pytest.mark.timeout(120)
 clean = pytest.fixture(autouse=True)(nothing_is_left)
 
 
-@pytest.mark.parametrize('num', [1, pytest.param(25, marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize('num', [1, 25])
 def test_kills_of_the_trainer(num, tmp_path):
     "SIGKILL at random moments, also while its producer starts."
     rng, kills = random.Random('process'), 0

@@ -43,7 +43,8 @@ def test_kills_of_the_producer(num, tmp_path):
     assert code == 0 and errors == '' and kills >= num and acknowledged(tmp_path/'log') == undisturbed(stop)
 
 
-@pytest.mark.parametrize('num', [1, pytest.param(25, marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize('num', [1, 25])
 def test_kills_of_both(num, tmp_path):
     "The producer twice, then the trainer and the third one together; this some times."
     rng, kills, code = random.Random(2), [0, 0], training(tmp_path, FOREVER)

@@ -122,7 +122,7 @@ def test_target_and_transform_of_a_replacement_are_its_own(tmp_path, quiet):
     assert dataset[0] == ((64, 48), 10)   # the label belongs to the picture
 
 
-@pytest.mark.parametrize('context', ['fork', 'spawn'])
+@pytest.mark.parametrize('context', ['fork', pytest.param('spawn', marks=pytest.mark.full)])
 def test_bad_sample_log_of_three_workers(tmp_path, context, quiet):
     dataset = ImageDataset(with_bad(tmp_path, 30, range(0, 30, 3)), on_error='skip')
     rows = list(DataLoader(dataset, batch_size=None, num_workers=3 if context == 'fork' else 1,

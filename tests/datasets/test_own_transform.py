@@ -43,8 +43,10 @@ def timms(samples, transform, **settings):
 
 
 @pytest.mark.parametrize('transform, settings', [
-    (three_augment(), dict(use_prefetcher=False)), (three_augment(40), dict(use_prefetcher=False)), (as_bytes, dict()), (as_array, dict())],
-    ids=['floats', 'another size', 'bytes', 'array'])
+    pytest.param(three_augment(), dict(use_prefetcher=False), id='floats'),
+    pytest.param(three_augment(40), dict(use_prefetcher=False), id='another size', marks=pytest.mark.full),
+    pytest.param(as_bytes, dict(), id='bytes'),
+    pytest.param(as_array, dict(), id='array', marks=pytest.mark.full)])
 def test_pixels_are_timms(samples, transform, settings):
     "The oracle is timm's own loader; flips and colors of the pipeline are gone, normalization stays."
     expected = timms(samples, transform, **settings)

@@ -8,6 +8,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from grids import quick
 from loader_parts import Stream, nothing_is_left
 from own_state import GENERATORS, PLACES, Collate, Drawing, Epochs, Method, OfClass, Own, Transform, Wrapper, draw, draw_shared
 from PIL import Image
@@ -42,7 +43,7 @@ def images_of(loader) -> list:
 
 # ---- generators
 
-@pytest.mark.parametrize('kind', GENERATORS)
+@quick(2, 'kind', GENERATORS)
 def test_own_generators_of_a_dataset_are_set_for_each_sample(kind):
     "16 different numbers, whoever draws them, in any order; another run, a resumed one and a replay draw the same."
     expected = targets_of(loader_of(Own(GENERATORS[kind]())))
@@ -63,7 +64,7 @@ def test_own_generators_of_a_dataset_are_set_for_each_sample(kind):
     assert not set(second) & set(expected)
 
 
-@pytest.mark.parametrize('place', PLACES)
+@quick(5, 'place', PLACES)
 def test_own_generators_are_found_in_every_place(place):
     make = PLACES[place]
     expected = targets_of(loader_of(make(np.random.default_rng(0))))
@@ -304,7 +305,7 @@ class Shades(Dataset):
         return Image.fromarray(np.full((8, 8, 3), self.steps[0](value) % 256, np.uint8)), index
 
 
-@pytest.mark.parametrize('change', [change_number, add_samples, change_array, change_step, grow_list], ids=lambda f: f.__name__)
+@quick(3, 'change', [change_number, add_samples, change_array, change_step, grow_list], ids=lambda f: f.__name__)
 def test_workers_see_what_was_changed_between_epochs(change, caplog):
     "As PyTorch's own loader, whose workers start again in each epoch by default."
     caplog.set_level(logging.DEBUG, 'timmdata')

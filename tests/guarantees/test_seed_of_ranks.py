@@ -23,6 +23,7 @@ def drawn(base: int) -> int:
     return int(torch.randint(2**62, (), generator=torch.Generator().manual_seed(base)))
 
 
+@pytest.mark.full
 def test_rank_0_draws_the_seed_and_the_others_get_it(ranks):
     "The global generators of the ranks differ, as they do where each rank seeds itself."
     for rank in ranks:
@@ -31,12 +32,14 @@ def test_rank_0_draws_the_seed_and_the_others_get_it(ranks):
     assert ranks[0]['targets'][0] != ranks[0]['targets'][1]
 
 
+@pytest.mark.full
 def test_samples_of_a_stream_are_those_of_their_rank(ranks):
     "Each counts its random numbers from 0, so their seeds differ, and all come from that of rank 0."
     seed = ranks[0]['stream']
     assert ranks[1]['stream'] == sample_seed(seed, 0, 1) and seed not in (0, ranks[1]['stream'])
 
 
+@pytest.mark.full
 def test_training_on_everything_in_each_rank_warns(ranks):
     for rank in ranks:
         for name in ('forgotten', 'forgotten stream'):

@@ -34,10 +34,9 @@ def test_interrupts_at_random_moments_leave_nothing_and_arrive(num):
     finally: run.kill()
 
 
-SOME = [3, pytest.param(100, marks=[pytest.mark.full, pytest.mark.timeout(1200)])]
-
-
-@pytest.mark.parametrize('num', SOME)
+@full
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize('num', [3, 100])
 def test_workers_that_are_killed_at_random_moments_leave_right_batches(num):
     run = program(f'kill_at_random({num})', first='from interrupts import *')
     try:
