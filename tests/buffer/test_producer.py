@@ -29,7 +29,8 @@ pytestmark = pytest.mark.timeout(120)
 clean = pytest.fixture(autouse=True)(nothing_is_left)
 
 
-@pytest.mark.parametrize('num', [1, pytest.param(50, marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize('num', [1, 50])
 def test_kills_of_the_producer(num, tmp_path):
     "The trainer goes on, and nobody is left in the end."
     rng, stop = random.Random(1), 40 * num

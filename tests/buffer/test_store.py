@@ -18,6 +18,7 @@ pytestmark = pytest.mark.timeout(120)
 clean = pytest.fixture(autouse=True)(nothing_is_left)
 
 
+@pytest.mark.full
 def test_flipped_bits_are_made_again(tmp_path):
     "In header, names, pixels and targets, while it runs and while it does not; also in a file that is cut short."
     expected, rng, directory = undisturbed(81), np.random.default_rng(0), tmp_path/'buffer'

@@ -181,6 +181,7 @@ def test_tars_are_plain(packed):
 
 # ---- the same bytes
 
+@pytest.mark.full
 def test_bytes_depend_on_nothing_but_the_settings(val, packed, tmp_path, monkeypatch):
     monkeypatch.setattr(packing, '_SHARD_BYTES', 800_000)
     write_pack(ImageDataset(val.root, split='val'), tmp_path/'again', num_workers=0)
@@ -227,6 +228,7 @@ def test_a_pack_that_is_killed_goes_on_to_the_same_bytes(val, tmp_path, monkeypa
     assert kills
 
 
+@pytest.mark.full
 def test_a_pack_that_is_killed_at_its_very_end_leaves_nothing(val, tmp_path, monkeypatch):
     monkeypatch.setattr(packing.shutil, 'rmtree', lambda *args, **kwargs: 1 / 0)
     with pytest.raises(ZeroDivisionError): write_pack(val, tmp_path, num_workers=0)

@@ -314,6 +314,7 @@ def test_nothing_but_unreadable_files_is_an_error(broken, capsys):
         assert capsys.readouterr().err.splitlines()[-1].startswith('timmdata: error: '), words
 
 
+@pytest.mark.full
 def test_demo_looks_at_some_images_of_all_classes(tmp_path, capsys):
     "100 of each of 22 classes are 2,200 images; of the last class, whose files are no images, 91 are loaded."
     (tmp_path/'whole.jpg').write_bytes(JPEG)

@@ -62,6 +62,7 @@ def test_a_trial_says_what_others_used_of_the_cores_of_a_container(monkeypatch, 
     assert trial.others == others and trial.busy == 0.5 and trial.rounds == 2
 
 
+@pytest.mark.full
 def test_a_busy_program_is_seen(monkeypatch):
     "A program on each core, which is not this one: children are left out of the sum for the test."
     class Waits:

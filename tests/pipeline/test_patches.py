@@ -114,7 +114,7 @@ def test_a_run_resumes_anywhere_and_batches_are_made_again(photos, mode, is_trai
         assert grids == whole[stop][0]['grid_sizes'].tolist()
 
 
-@quick(2, 'mode', MODES)
+@quick(1, 'mode', MODES)
 def test_the_next_epoch_has_other_crops_and_set_epoch_goes_back(photos, mode):
     loader = loader_of(photos, mode)
     first, second = kept(loader), kept(loader)
@@ -202,7 +202,7 @@ def test_a_plan_knows_the_lengths_of_crops_before_pixels(photos, mode):
         assert params.lengths(seed, epoch, indexes, views).tolist() == expected
 
 
-@pytest.mark.parametrize('mode', ['native', 'packed'])
+@quick(1, 'mode', ['native', 'packed'])
 def test_another_image_than_was_planned_fits_in_its_room(photos, mode):
     "Sizes that are wrong in some lines, as those of substitutes are: nothing overlaps, and the other images stay."
     sizes = image_sizes(ImageDataset(photos))

@@ -242,6 +242,7 @@ def test_exact_blur_is_pillows(photos):
         assert torch.equal((image * std + mean).mul(255).round().byte(), F.pil_to_tensor(expected))
 
 
+@pytest.mark.full
 def test_skipped_and_padded_samples(samples):
     odd = ImageDataset(samples/'oddities', on_error='skip')
     with pytest.warns(UserWarning):
@@ -254,6 +255,7 @@ def test_skipped_and_padded_samples(samples):
     assert len(images[2]) == 6 * 48 and len(targets) == len(valid) == 48 and 0 < valid.sum() < 48
 
 
+@pytest.mark.full
 def test_names_and_samples_that_are_dicts(photos, reference):
     class Dicts(ImageDataset):
         def __getitem__(self, index):

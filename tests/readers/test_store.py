@@ -237,7 +237,8 @@ def test_a_store_that_dies_and_comes_back(data, server):
     assert same(made, batches(data/'pack'))
 
 
-@quick(1, 'workers', ['threads', pytest.param('processes', marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize('workers', ['threads', 'processes'])
 def test_a_dead_store_ends_the_run_and_skips_nothing(server, workers):
     dataset = ImageDataset(f'{server.url}/pack', split='val', on_error='skip')
     dataset.reader.store.limits = HASTY

@@ -55,6 +55,7 @@ def test_more_workers_than_shards_shorten_timms_epoch_not_ours(shards):
     assert len([target for _, target in DataLoader(ours, None, num_workers=2)]) == len(ours) == NUM // SHARDS
 
 
+@pytest.mark.full
 def test_order_of_training_is_a_function_of_seed_and_epoch(shards):
     def order(seed, epoch, num_workers=0):
         dataset = create_dataset('wds/', shards, 'val', is_training=True, seed=seed)

@@ -3,14 +3,15 @@ import gc
 import sys
 
 import pytest
-from grids import full, quick
+from grids import full
 from interrupts import PLACES, starting
 from loader_parts import program
 
 pytestmark = pytest.mark.timeout(120)
 
 
-@quick(1, 'place', PLACES)
+@pytest.mark.full
+@pytest.mark.parametrize('place', PLACES)
 def test_an_interrupt_while_workers_start_leaves_nothing(place):
     run = program(f'interrupt_the_start({place!r})', first='from interrupts import *')
     try: assert run.end(40) == (0, 'interrupted\nall is well\n', '')
