@@ -58,7 +58,9 @@ def test_random_tables_and_selections():
         names = [''.join(map(chr, rng.integers(97, 1000, rng.integers(0, 9)))) for _ in range(num)]
         targets = rng.integers(0, 4, num).tolist()
         table, keep = SampleTable.from_samples(names, targets), rng.random(num) < 0.5
-        assert list(table) == list(zip(names, targets, strict=True))
+        rows = list(zip(names, targets, strict=True))
+        assert list(table) == rows
+        for part in slice(3), slice(-3, None), slice(40, 2, -7), slice(9, 9): assert list(table[part]) == rows[part]
         expected = [(n, t * 10) for n, t, k in zip(names, targets, keep, strict=True) if k]
         assert list(table.select(keep, np.array([0, 10, 20, 30])[table.targets[keep]])) == expected
         assert [n for n, _ in table.select(keep)] == [n for n, _ in expected]

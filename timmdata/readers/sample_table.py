@@ -226,7 +226,9 @@ class SampleTable:
         target = self.targets[index]
         return int(target) if isinstance(target, np.integer) else target
 
-    def __getitem__(self, index: int) -> tuple[str, Any]:
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            return self.select(np.arange(len(self))[index])
         return os.path.join(self.root, self.path(index)), self.target(index)
     def __len__(self) -> int:
         return len(self.targets)
