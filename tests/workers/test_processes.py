@@ -672,3 +672,12 @@ HOLDING = {'processes': lambda **settings: create_loader(Holder(8), 8, 4, **PROC
 def test_the_attribute_that_cannot_be_pickled_is_named(kind, method):
     with pytest.raises(TypeError, match=r'(dataset|reader)\.file: an open file .*: create it in each worker'):
         list(HOLDING[kind](device='cpu', multiprocessing_context=method))
+
+
+def test_a_pipe_that_is_being_closed_does_not_disturb_a_copy():
+    "Another thread of the original has closed it, and its object does not know that yet."
+    here, there = multiprocessing.Pipe()
+    os.close(here.fileno())
+    processes._close(here)
+    processes._close(there)
+    assert here.closed and there.closed

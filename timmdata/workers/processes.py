@@ -192,7 +192,8 @@ def _receive(pipe: connection.Connection, inbox: queue.SimpleQueue, builder: Bat
 
 # %% ../../nbs/workers/30_processes.ipynb #515c3c6f
 def _close(pipe: connection.Connection):
-    pipe.close()
+    with suppress(OSError):   # another thread of the original was just closing it
+        pipe.close()
 
 
 def _answer(pipe: connection.Connection, pid: int, number: int, data: bytes):
