@@ -168,7 +168,8 @@ class _WorkerStart:
 
     def __init__(self, init: Callable[[int], None] | None, num_workers: int):
         self.init = init
-        self.beginnings = torch.zeros(num_workers, dtype=torch.int64, device='cpu')   # digest of each worker's first sample; 0: none
+        with as_in_new_thread():
+            self.beginnings = torch.zeros(num_workers, dtype=torch.int64)   # digest of each worker's first sample; 0: none
 
     def __call__(self, number: int):
         use_one_core_per_process()

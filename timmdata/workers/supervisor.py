@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from ..core.ambient import as_in_new_thread
 from ..core.arguments import warn_caller
 from ..pipeline.fetch import BatchBuilder, HostBatch
 from ..samplers.epoch import SampleKey
@@ -436,7 +437,8 @@ class SupervisedPool(WorkerPool):
         finally:
             self._supervisor.warn()
         try:
-            result, error = unpack(*self.open_answer(task, answer))
+            with as_in_new_thread():   # so that no tensor is one of inference mode
+                result, error = unpack(*self.open_answer(task, answer))
         except Exception as failure:   # for example, a field's class takes other arguments than it pickles
             raise RuntimeError(
                 f'a batch of a worker could not be restored ({type(failure).__name__}: {failure}): each field must be '
