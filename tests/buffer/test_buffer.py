@@ -6,6 +6,7 @@ import pickle
 import random
 import re
 import signal
+import threading
 import time
 import warnings
 import zlib
@@ -97,6 +98,26 @@ def test_through_create_loader(workers, tmp_path):
     again = create_loader(Coded(40), 8, 4, buffer=dict(batches=6, directory=tmp_path/'other'), **settings)
     assert again.loader.seed == drawn.loader.seed
     again.loader.close()
+
+
+class Counting(Coded):
+    "Counts the samples that are loaded in this process."
+    num_loaded = 0
+
+    def __getitem__(self, index):
+        self.num_loaded += 1
+        return super().__getitem__(index)
+
+
+@pytest.mark.parametrize('workers', [dict(num_workers=0), dict(num_workers=2, worker_type='processes')], ids=['inline', 'processes'])
+def test_the_first_batch_is_made_here_and_leaves_no_thread_or_worker(workers):
+    "Its size is that of the store; everything else is made in the producer."
+    dataset, threads = Counting(40), {*threading.enumerate()}
+    torch.set_num_threads(2)
+    with create_loader(dataset, 8, 4, buffer=dict(batches=4), use_prefetcher=False, device='cpu', **workers) as loader:
+        next(iter(loader))
+        assert 4 <= dataset.num_loaded < 16
+        assert not [thread for thread in {*threading.enumerate()} - threads if 'worker' in thread.name or 'one-core' in thread.name]
 
 
 @full

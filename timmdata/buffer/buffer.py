@@ -7,7 +7,6 @@ __all__ = ['BatchReader', 'BufferSettings', 'default_directory', 'remove_stale',
 
 # %% ../../nbs/buffer/50_buffer.ipynb #330b2a52
 import contextlib
-import copy
 import math
 import os
 import re
@@ -364,8 +363,8 @@ def create_store(
         settings: Buffer settings; they limit the number of waiting batches.
     """
     check_unused(files)
-    own, numbering = copy.copy(loader), numbering_of(loader)
-    own.workers = WorkerSettings(num_workers=0, persistent_workers=False)
+    own = loader.with_workers(WorkerSettings(num_workers=0, persistent_workers=False))
+    numbering = numbering_of(loader)
     used = _number_at(numbering, loader.sampler.epoch, loader.sampler.start)
     first = next(host for host in batches_from(own, numbering, used) if host.keys)
     batch_bytes = math.ceil(sum(map(len, encode_batch('first', first))) / _PAGE) * _PAGE

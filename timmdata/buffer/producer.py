@@ -7,7 +7,6 @@ __all__ = ['Producer', 'numbering_of', 'batches_from', 'ProducerProcess', 'start
 
 # %% ../../nbs/buffer/20_producer.ipynb #8748c621
 import atexit
-import copy
 import multiprocessing
 import os
 import shutil
@@ -237,8 +236,7 @@ def start_producer(
         low: Low watermark: the producer resumes when fewer than this many batches wait.
         num_epochs: Total number of epochs to make, over all runs; None: no limit.
     """
-    copied = copy.copy(loader)
-    copied.workers = replace(loader.workers, pin_memory=False)
+    copied = loader.with_workers(replace(loader.workers, pin_memory=False))
     args = (store.directory, store.identity, copied, numbering, low, num_epochs)
     return uninterrupted(
         lambda: ProducerProcess(start_process(loader.workers.context, _run_process, *args)))

@@ -299,6 +299,18 @@ class BatchLoader(HostLoader):
             '_changes': ChangeWatch(self.builder.state),
             '_consumer': Consumer(sampler), '_tasks': deque(), '_made_by': Counter()}
 
+    def with_workers(self,
+        workers: WorkerSettings,
+    ) -> 'BatchLoader':
+        """Return a copy that makes the same batches with other workers.
+
+        Args:
+            workers: Settings of the workers.
+        """
+        copied = copy.copy(self)
+        copied.workers = copied._settings_of_workers = workers
+        return copied
+
     @property
     def parts(self) -> tuple:
         return self.builder, self.batches, self.workers, self.sampler
