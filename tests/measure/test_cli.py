@@ -335,7 +335,7 @@ BAD = ['demo nothing', 'demo photos/train/ant/1.jpg', 'demo empty', 'demo photos
        'demo hf:no/such', 'inspect hf:', 'inspect empty', 'inspect nothing', 'inspect photos --near 99',
        'inspect photos --exact --num-threads 0', 'inspect photos --crop-pct 0', 'inspect bad.csv', 'inspect bad.jsonl',
        'inspect bad.tar', 'pack hf: x', 'pack hf:. x', 'pack photos', 'pack nothing x', 'pack photos .', 'pack photos bad.csv',
-       'pack photos x --format gif', 'pack photos x --quality 900', 'pack photos --check', 'pack nothing --check', 'doctor hf:',
+       'pack photos x --format gif', 'pack photos x --format jpeg', 'pack photos x --quality 900', 'pack photos --check', 'pack nothing --check', 'doctor hf:',
        'doctor empty', 'doctor nothing', 'doctor photos --images 0', 'doctor photos --device moon']
 
 
