@@ -307,8 +307,8 @@ def test_it_may_be_smaller(val, tmp_path):
     file = io.BytesIO(bytes(small.reader[3][0]))
     assert Image.open(file).format == 'PPM' and small.filenames() == val.filenames()
     kept = cached_dataset(val, CacheSettings(directory=tmp_path, short_side=100, format='keep'), 'pillow', num_workers=0)
-    encoded = io.BytesIO()
-    image.resize(size, Image.Resampling.BICUBIC).save(encoded, 'JPEG', quality=90, subsampling=get_sampling(Image.open(io.BytesIO(val.reader[3][0]))))
+    encoded, subsampling = io.BytesIO(), get_sampling(Image.open(io.BytesIO(val.reader[3][0])))
+    image.resize(size, Image.Resampling.BICUBIC).save(encoded, 'JPEG', quality=90, subsampling=subsampling)
     assert bytes(kept.reader[3][0]) == encoded.getvalue()
 
 

@@ -660,7 +660,8 @@ def test_orientation_is_not_lost(tmp_path, image, exif_transpose):
     (dict(format='png'), 'one of keep, raw'), (dict(short_side=8), '16 or more pixels'),
     (dict(short_side=2.5), '16 or more pixels'),
     (dict(quality=0), 'integer in 1..95'), (dict(subsampling='4:1:1'), 'one of keep, 4:4:4'),
-    (dict(format='jpeg'), "use format='keep', which encodes smaller JPEGs if you pass short_side"), (dict(quality=2.5), 'integer in 1..95'), (dict(split='a/b'), 'letters, digits')])
+    (dict(format='jpeg'), "use format='keep', which encodes smaller JPEGs if you pass short_side"),
+    (dict(quality=2.5), 'integer in 1..95'), (dict(split='a/b'), 'letters, digits')])
 def test_settings_that_cannot_be_are_refused(val, tmp_path, settings, message):
     with pytest.raises(ValueError, match=message): write_pack(val, tmp_path/'out', num_workers=0, **settings)
     assert not list(tmp_path.rglob('*.tar'))
