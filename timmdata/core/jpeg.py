@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['decode_jpeg', 'BACKENDS', 'WORTH_A_CUT', 'resolve_backend', 'JpegHeader', 'read_header', 'decode_header',
-           'JpegLayout', 'read_layout', 'JpegCut', 'cut_below', 'choose_factor', 'read_raw', 'scale_crop', 'Pixels']
+           'JpegLayout', 'read_layout', 'cut_below', 'choose_factor', 'read_raw', 'scale_crop', 'Pixels']
 
 # %% ../../nbs/core/50_jpeg.ipynb #0ef00ae5
 import math
@@ -147,7 +147,7 @@ def _with_pillow(data: Buffer, header: JpegHeader, factor: int) -> np.ndarray:
 # %% ../../nbs/core/50_jpeg.ipynb #c2dbc3f0
 def decode_header(
     data: Buffer,
-    header: 'JpegHeader | JpegCut',
+    header: JpegHeader,
     factor: int = 1,
     backend: str = 'auto',
     is_cut: bool = False,
@@ -156,7 +156,7 @@ def decode_header(
 
     Args:
         data: Content of the file whose header was read.
-        header: Header from `read_header`, or what was cut.
+        header: Header from `read_header`, or the size that was cut.
         factor: 1, 2, 4 or 8: divides height and width, rounded up.
         backend: See `resolve_backend`.
         is_cut: Whether the data comes from `cut_below` and holds more rows than its header says.
@@ -196,12 +196,10 @@ class JpegLayout(NamedTuple):
         frame: Offset of the header with height and width.
         pixels: Offset of the first byte of the pixels.
         height: Height in that header, pixels.
-        width: Width in that header, pixels.
     """
     frame: int
     pixels: int
     height: int
-    width: int
 
     def scan(self,
         data: Buffer,
@@ -248,29 +246,14 @@ def read_layout(
     pixels = at + 2 + _number(data, at + 2)
     if pixels > last or data[pixels - 3:pixels] != _BASELINE:
         return None   # a warning; errors after it are warnings
-    height = _number(data, frame + 5)
-    width = _number(data, frame + 7)
-    return JpegLayout(frame, pixels, height, width)
+    return JpegLayout(frame, pixels, _number(data, frame + 5))
 
 # %% ../../nbs/core/50_jpeg.ipynb #c39628cc
-class JpegCut(NamedTuple):
-    """Hold the upper rows of a JPEG, to be decoded as a JPEG.
-
-    Args:
-        data: The JPEG to decode.
-        height: Number of rows.
-        width: Number of columns.
-    """
-    data: bytearray
-    height: int
-    width: int
-
-
 def cut_below(
     data: Buffer,
     layout: JpegLayout,
     height: int,
-) -> JpegCut | None:
+) -> bytearray | None:
     """Write a smaller height into the header of a JPEG, so decoders stop after that many rows. ITU-T T.81, B.2.2.
 
     Args:
@@ -289,7 +272,7 @@ def cut_below(
         return None
     cut = bytearray(data)
     cut[layout.frame + 5:layout.frame + 7] = height.to_bytes(2, 'big')
-    return JpegCut(cut, height, layout.width)
+    return cut
 
 # %% ../../nbs/core/50_jpeg.ipynb #5b232417
 def choose_factor(
@@ -422,12 +405,12 @@ class Pixels:
         fast = decode_header(self.data, self._header, factor, self._backend) if self._header else None
         return np.asarray(self.image) if fast is None else fast
 
-    def _cut(self, crop: Sequence[int], factor: int) -> JpegCut | None:
-        "Return the part of the file that a crop needs; None: all of it."
+    def _cut(self, bottom: int) -> bytearray | None:
+        "Return the file without the rows below; None: all of it is needed, or little would be gained."
         # The other decoders print a warning
         is_worth = self._header and self._backend == 'simplejpeg' and len(self.data) > WORTH_A_CUT
         layout = read_layout(self.data) if is_worth else None
-        return layout and cut_below(self.data, layout, crop[0] + crop[2] + 4 * factor)
+        return layout and cut_below(self.data, layout, bottom)
 
     def read_crop(self,
         crop: Sequence[int],
@@ -443,15 +426,12 @@ class Pixels:
             uint8 (h, w) or (h, w, C)
         """
         small = scale_crop(crop, factor, self.height, self.width)
-        fast = None
-        # Rounding reaches beyond the crop
-        cut = self._cut([edge * factor for edge in small], factor)
-        if cut:
-            fast = decode_header(cut.data, cut, factor, self._backend, True)
+        rows = (small[0] + small[2] + 4) * factor   # rounding and smoothing reach beyond the crop
+        cut = self._cut(rows)
+        fast = None if cut is None else decode_header(cut, JpegHeader(rows, self.width), factor, self._backend, True)
         if fast is None:
-            cut, fast = None, self.read(factor)
-        decoded = cut or self
-        if fast.shape[:2] == (decoded.height, decoded.width):
+            rows, fast = self.height, self.read(factor)
+        if fast.shape[:2] == (rows, self.width):
             small = crop   # it was decoded in full size
         top, left, height, width = small
         part = fast[top:top + height, left:left + width]
