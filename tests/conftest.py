@@ -57,7 +57,6 @@ def cut_small_files(monkeypatch):
     "JPEGs are cut however few bytes that saves."
     from timmdata.core import jpeg
     monkeypatch.setattr(jpeg, 'WORTH_A_CUT', 1)
-    monkeypatch.setattr(jpeg, 'WORTH_A_LISTED_CUT', 1)
 
 
 @pytest.fixture(scope='session')
@@ -85,20 +84,6 @@ def samples(cache) -> Path:
     folder = shutil.copytree(made, cache/'with-oddities'/made.name)
     write_oddities(folder/'oddities')
     return folder
-
-
-@pytest.fixture(scope='session')
-def jpegtran():
-    "Tests that use it are skipped where libjpeg-turbo's jpegtran is not installed; on a build server they fail."
-    from jpegtran import require_jpegtran
-    require_jpegtran()
-
-
-@pytest.fixture
-def stand_in(tmp_path):
-    "A function that puts a program in place of jpegtran; None: there is none."
-    from jpegtran import only_program
-    with only_program(tmp_path/'programs') as put: yield put
 
 
 @pytest.fixture(autouse=True, scope='module')

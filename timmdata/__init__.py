@@ -33,6 +33,8 @@ __version__ = "0.1.0"
 
 # name of torch, torchvision → name of ours
 _MEANT = {'ImageFolder': 'ImageDataset', 'DataLoader': 'create_loader', 'CutMix': 'Mixup', 'MixUp': 'Mixup'}
+# name that an earlier version had → what to do
+_REMOVED = {'compare_naflex_modes': 'nbs/guides/naflex.ipynb compares the modes of NaFlex in one cell'}
 
 if TYPE_CHECKING: from ._offered import *   # noqa: F403
 
@@ -50,7 +52,8 @@ def __getattr__(name: str):
     globals().update(offered)
     if name in globals(): return globals()[name]   # a module, too: everything has been imported
     near = [_MEANT[name]] if name in _MEANT else get_close_matches(name, offered, 1)
-    return _find('', name, f': did you mean {near[0]}?' if near else '')
+    hint = _REMOVED.get(name) or (f'did you mean {near[0]}?' if near else '')
+    return _find('', name, f': {hint}' if hint else '')
 
 
 def _own_of_timm() -> list[str]:

@@ -62,5 +62,4 @@ from .look.pictures import (
     show_transform as show_transform,
 )
 from .look.preview import preview as preview
-from .look.tokens import compare_naflex_modes as compare_naflex_modes
 from .look.widgets import explore as explore

@@ -29,13 +29,13 @@ def _say(text: Any, file: TextIO | None = None):
         printable(text, keep='\n').encode(encoding, 'backslashreplace').decode(encoding), file=file)
 
 # %% ../nbs/60_cli.ipynb #c88eddaa
-_COMMANDS = {}   # name → function, description, options
+_COMMANDS = {}   # name → function, description, options, note
 
 
-def _command(name: str, about: str, *options: tuple) -> Callable:
-    "Register a function as a command; its parameters are named like the options."
+def _command(name: str, about: str, *options: tuple, note: str = '') -> Callable:
+    "Register a function as a command; its parameters are named like the options. Its help ends with the note."
     def add(function: Callable):
-        _COMMANDS[name] = function, about, options
+        _COMMANDS[name] = function, about, options, note
     return add
 
 
@@ -46,8 +46,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument('--version', action='version', version=f'timmdata {__version__}')
     parser.set_defaults(command=parser.print_help, parser=parser)
     commands = parser.add_subparsers(metavar='COMMAND')
-    for name, (function, about, options) in _COMMANDS.items():
-        command = commands.add_parser(name, help=about, description=about)
+    for name, (function, about, options, note) in _COMMANDS.items():
+        command = commands.add_parser(name, help=about, description=about, epilog=note)
         command.set_defaults(command=function, parser=command)
         for option, kind, default, meaning in options:
             if kind is bool:
@@ -59,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
             else:
                 settings = dict(type=kind, nargs=None if default is ... else '?')
             shown = '' if default in (None, False, ...) else f' (default: {default})'
-            command.add_argument(option, help=meaning + shown, **settings)
+            command.add_argument(*option.split(), help=meaning + shown, **settings)
     return parser
 
 # %% ../nbs/60_cli.ipynb #ca296587
@@ -80,7 +80,8 @@ def main(
     data = arguments.get('data')
     if unknown:
         # also prints the usage of this command
-        parser.error(f'unrecognized arguments: {" ".join(unknown)}')
+        text = f'unrecognized arguments: {" ".join(unknown)}'
+        parser.error(f'{text}. {parser.epilog}' if parser.epilog else text)
     try:
         with warnings.catch_warnings():
             warnings.showwarning = lambda message, *_: _say(
@@ -101,7 +102,7 @@ _ANY_SPLIT = '--split', str, None, 'Split to read; default: those of train, val 
 _FAULTS = (
     ('--skip', bool, False, 'Skip unreadable files and list them'),
     ('--exclude', list, None, 'File that lists names of files to leave out, as inspect writes it; can be repeated'))
-_INPUT_SIZE = '--input-size', int, 224, "Edge of the images in pixels"
+_INPUT_SIZE = '--input-size --size', int, 224, "Edge of the images in pixels"
 
 
 def _open(data: str, split: str | None, skip: bool, exclude: list[str]) -> dict[str, Any]:
@@ -140,16 +141,16 @@ def _with_options(message: Any, data: str | None = None) -> str:
 _PICTURES = '.png', '.jpg', '.jpeg', '.pdf', '.svg'
 
 
-def _check_file(option: str, text: str | None, endings: tuple[str, ...]):
-    "Check the path of an output file before the data is opened."
+def _check_picture(text: str | None):
+    "Check the path of the picture before the data is opened."
     from timmdata.core.paths import expand_home
     from timmdata.datasets.outputs import check_writable
     if text is None:
         return
     path = Path(expand_home(text))   # a shell does not expand --out=~/batch.png
-    if path.suffix.lower() not in endings:
-        raise ValueError(f'{option} {path}: the name must end in {", ".join(endings)}')
-    check_writable(path, False, option)
+    if path.suffix.lower() not in _PICTURES:
+        raise ValueError(f'--out {path}: the name must end in {", ".join(_PICTURES)}')
+    check_writable(path, False, '--out')
 
 # %% ../nbs/60_cli.ipynb #c1dcd6f7
 _MOST_IMAGES = 2000   # a minute on one core, and enough of each class to look at
@@ -172,7 +173,7 @@ def _demo(data, split, skip, exclude, input_size, batch_size, num_workers, out):
     from timmdata.loader import create_loader
     from timmdata.look.pictures import show_batch
     from timmdata.measure.stages import spread
-    _check_file('--out', out, _PICTURES)
+    _check_picture(out)
     dataset, = _open(data or get_samples(), split, skip, exclude).values()
     path = output_path(out, 'batch.png', [dataset.reader], False, '--out')
     chosen = spread(dataset, _MOST_IMAGES) if len(dataset) > _MOST_IMAGES else dataset
@@ -236,10 +237,9 @@ def _inspect(data, split, skip, exclude, out, exact, **settings):
     _ANY_DATA,
     ('out', str, None, 'Output folder; a stopped run resumes there'),
     _ANY_SPLIT, *_FAULTS,
-    ('--format', str, 'jpeg',
-     "'jpeg': with restart markers, 'keep': files unchanged, 'raw': decoded pixels"),
-    ('--short-side', int, None, 'Shrink larger images to this shorter side, in pixels'),
-    ('--quality', int, 90, 'Quality of re-encoded JPEGs, 1..95'),
+    ('--format', str, 'keep', "'keep': files unchanged, unless they are re-encoded; 'raw': decoded pixels"),
+    ('--short-side', int, None, 'Shrink larger images to this shorter side, in pixels, and re-encode them as JPEGs'),
+    ('--quality', int, None, 'Re-encode all images as JPEGs of this quality, 1..95; default: only larger ones, at 90'),
     ('--subsampling', str, 'keep',
      'Chroma subsampling of re-encoded JPEGs: keep, 4:4:4, 4:2:2 or 4:2:0'),
     ('--seed', int, 0, 'Seed of the order of images in the files'),
@@ -266,46 +266,22 @@ def _pack(data, out, split, skip, exclude, check, **settings):
     'Find out what limits the loader on this machine, and how much other settings would help.',
     _ANY_DATA, _SPLIT, *_FAULTS, _INPUT_SIZE,
     ('--batch-size', int, 64, 'Samples per batch'),
-    ('--images', int, 256, 'Images to load per epoch, spread over the dataset and kept in memory'),
-    ('--rounds', int, 5, 'Rounds; all trials take turns in each'),
-    ('--seconds', float, 30.,
-     'Time limit for all trials; slow images reduce the number of images and rounds'),
-    ('--step-ms', float, 0., 'Milliseconds per batch of your training step on another device'),
-    ('--stages', bool, False, 'Only measure where the time goes; try no other settings'),
-    ('--json', str, None, 'Output file for the numbers, as JSON'),
-    ('--mode', str, 'train', "Pipeline to measure: 'train' or 'eval'"),
-    ('--worker-type', str, 'auto', "Type of the workers: 'threads', 'processes', 'ray' or 'auto'"),
     ('--num-workers', str, 'auto',
      "Number of workers; 0: load in the main thread; 'auto': depends on the cores"),
-    ('--color-jitter', float, 0.4, 'Strength of the training color jitter; 0: none'),
-    ('--re-prob', float, 0., 'Probability of random erasing in training, 0..1'),
-    ('--interpolation', str, 'bilinear', 'Interpolation, such as bilinear or bicubic'),
-    ('--backend', str, 'auto',
-     "JPEG decoder: 'pillow', 'simplejpeg' or 'auto' (the fastest installed)"),
-    ('--device', str, None, 'Device of the batches, such as cpu; default: the best available'))
-def _doctor(data, split, skip, exclude, images, stages, json, mode, num_workers, color_jitter, re_prob, backend,
-            **settings):
-    from timmdata.datasets.outputs import output_path
+    ('--stages', bool, False, 'Only measure where the time goes; try no other settings'),
+    note='For other settings, call timmdata.measure.diagnose(dataset, ...) in Python: it takes step_ms, seconds, '
+         'num_images, rounds and all arguments of create_loader.')
+def _doctor(data, split, skip, exclude, input_size, batch_size, num_workers, stages):
     from timmdata.measure.diagnosis import diagnose, format_diagnosis
-    if mode not in ('train', 'eval'):
-        raise ValueError(f'--mode {mode}: must be train or eval')
     if num_workers != 'auto':
         try:
             num_workers = int(num_workers)
         except ValueError:
             raise ValueError(f"--num-workers {num_workers}: must be an integer or 'auto'") from None
-    _check_file('--json', json, ('.json',))
     dataset, = _open(data, split, skip, exclude).values()
-    path = json and output_path(json, 'doctor.json', [dataset.reader], False, '--json')
-    if mode == 'train':
-        settings |= dict(is_training=True, color_jitter=color_jitter, re_prob=re_prob)
-    found = diagnose(
-        dataset, num_images=images, with_changes=not stages, num_workers=num_workers,
-        backend=None if backend == 'auto' else backend, **settings)
+    found = diagnose(dataset, input_size, batch_size, with_changes=not stages, num_workers=num_workers, is_training=True)
     _say(format_diagnosis(found))
     _say_skipped(dataset)
-    if path:
-        path.write_text(found.to_json() + '\n', encoding='utf-8')
 
 # %% ../nbs/60_cli.ipynb #8b6771ad
 @_command(

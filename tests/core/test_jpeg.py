@@ -195,12 +195,10 @@ def test_an_error_behind_a_warning_is_an_error(samples, mode):
         with pytest.raises(ImageReadError): read_rows(bytes(data), bottom)
 
 
-# ---- no more segments than the crop touches
-
 @fuzz(300)
 @given(st.data())
 @pytest.mark.parametrize('decoder', DECODERS)
-def test_a_crop_of_segments_is_that_of_the_full_decode(decoder, data):
+def test_a_crop_of_a_jpeg_with_restart_markers_is_that_of_the_full_decode(decoder, data):
     width, height, quality = data.draw(st.integers(1, 90)), data.draw(st.integers(1, 90)), data.draw(st.sampled_from([30, 90, 100]))
     mode, subsampling = data.draw(st.sampled_from([('RGB', 0), ('RGB', 1), ('RGB', 2), ('L', 0)]))
     across = -(-width // (16 if subsampling else 8))
@@ -212,42 +210,13 @@ def test_a_crop_of_segments_is_that_of_the_full_decode(decoder, data):
     assert_crop_is_that_of_all(jpeg_bytes, crop, data.draw(st.sampled_from([1, 2, 4, 8])), decoder)
 
 
-@pytest.mark.parametrize('decoder', DECODERS)
-@pytest.mark.parametrize('subsampling, more', [(0, 0), (2, 2)])
-def test_only_the_segments_of_a_crop_are_decoded(samples, monkeypatch, capfd, decoder, subsampling, more):
-    block = 16 if subsampling else 8
-    image = rgb((samples/'val/cat/0003.jpg').read_bytes()).resize((12 * block, 9 * block))
-    found = {}
-    for interval in 1, 3, 12, 24, 5:
-        data = encoded(image, subsampling=subsampling, restart_marker_blocks=interval)
-        crop = (4 * block + more, 5 * block + more, block - 2 * more, block - 2 * more)
-        found[interval] = [(h // block, w // block) for h, w in decoded_sizes(data, crop, decoder, monkeypatch)]
-    rows = 6 if decoder == 'simplejpeg' else 9   # a segment that ends within a row: as without segments
-    assert {k: found[k] for k in (1, 3, 12, 24)} == {1: [(1, 1)], 3: [(1, 3)], 12: [(1, 12)], 24: [(2, 12)]}
-    assert found[5][0][0] in (rows - 1, rows) and found[5][0][1] == 12
-    assert capfd.readouterr() == ('', '')
-
-
-def test_segments_that_are_missing_or_out_of_order_are_not_cut(samples, monkeypatch):
-    whole = encoded(rgb((samples/'val/cat/0000.jpg').read_bytes()).resize((80, 80)), subsampling=0, restart_marker_blocks=5)
-    layout = jpeg.read_layout(whole)
-    marks = [found.start() for found in re.finditer(rb'\xff[\xd0-\xd7]', whole[layout.pixels:])]
-    marks = [layout.pixels + at for at in marks]
-    assert len(marks) == 19 and jpeg.cut_segments(whole, layout, (0, 0, 8, 8)) is not None
-    swapped = bytearray(whole)
-    swapped[marks[3] + 1], swapped[marks[4] + 1] = swapped[marks[4] + 1], swapped[marks[3] + 1]
-    fewer = whole[:marks[3]] + whole[marks[4]:]
-    for damaged in bytes(swapped), fewer: assert jpeg.cut_segments(damaged, jpeg.read_layout(damaged), (0, 0, 8, 8)) is None
-
-
 def test_a_cut_that_spares_little_is_not_made(samples, monkeypatch):
     monkeypatch.setattr(jpeg, 'WORTH_A_CUT', 16_000)
     image = rgb((samples/'val/cat/0003.jpg').read_bytes())
     for edge, is_cut in (160, False), (1600, True):
-        data = encoded(image.resize((edge, edge)), restart_marker_rows=1)
-        layout = jpeg.read_layout(data)
-        cuts = jpeg.cut_below(data, layout, edge // 2), jpeg.cut_segments(data, layout, (0, 0, edge // 2, edge))
-        assert [cut is not None for cut in cuts] == [is_cut, is_cut]
+        for restarts in {}, dict(restart_marker_rows=1):
+            data = encoded(image.resize((edge, edge)), **restarts)
+            assert (jpeg.cut_below(data, jpeg.read_layout(data), edge // 2) is not None) == is_cut
 
 
 # ---- smaller pictures

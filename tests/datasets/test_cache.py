@@ -14,6 +14,7 @@ import torch
 from grids import few, full, quick
 from loader_parts import program
 from PIL import Image
+from PIL.JpegImagePlugin import get_sampling
 
 from timmdata import ImageDataset, create_loader
 from timmdata.core.faults import ImageReadError
@@ -252,6 +253,7 @@ def test_bad_files_and_bad_settings(samples, val, tmp_path):
     refused('only 20 MB are allowed', cache={**cache, 'limit': '20MB'})
     refused("must be 'device', 'memory', 'disk' or a dict", cache='ram')
     refused('cloud', cache={'where': 'cloud'})
+    refused("format='jpeg' added restart markers.*use format='keep', which encodes smaller JPEGs", cache={**cache, 'format': 'jpeg'})
     refused("no argument 'wher': did you mean where", cache={'wher': 'disk'}, kind=TypeError)
     refused('cache and scaled_decode cannot be used together', cache='memory', scaled_decode=True, is_training=True)
     refused('dataset has type Subset', torch.utils.data.Subset(val, [0, 1]), TypeError, cache=cache)
@@ -304,6 +306,10 @@ def test_it_may_be_smaller(val, tmp_path):
     assert small[3][0].tobytes() == image.resize(size, Image.Resampling.BICUBIC).tobytes()
     file = io.BytesIO(bytes(small.reader[3][0]))
     assert Image.open(file).format == 'PPM' and small.filenames() == val.filenames()
+    kept = cached_dataset(val, CacheSettings(directory=tmp_path, short_side=100, format='keep'), 'pillow', num_workers=0)
+    encoded, subsampling = io.BytesIO(), get_sampling(Image.open(io.BytesIO(val.reader[3][0])))
+    image.resize(size, Image.Resampling.BICUBIC).save(encoded, 'JPEG', quality=90, subsampling=subsampling)
+    assert bytes(kept.reader[3][0]) == encoded.getvalue()
 
 
 # ---- unreadable files: the cache has a row for each sample, so that samplers find those that they chose

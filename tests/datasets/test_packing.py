@@ -23,13 +23,11 @@ import pytest
 import torch
 from careless import careless_jpegs
 from grids import few, full, quick
-from jpegtran import TURBO
 from loader_parts import is_alive, program, wait_until
 from PIL import Image
 
 from timmdata import ImageDataset, create_loader
 from timmdata.core.faults import ImageReadError, SourceError
-from timmdata.core.restarts import encode_jpeg
 from timmdata.datasets import packing
 from timmdata.datasets.image_dataset import IterableImageDataset
 from timmdata.datasets.packing import check_pack, write_pack
@@ -47,13 +45,13 @@ def val(samples) -> ImageDataset: return ImageDataset(samples, split='val')
 
 
 @pytest.fixture(scope='module')
-def packed(val, tmp_path_factory, jpegtran) -> Path:
-    "Photographs with segments, in four shards."
+def packed(val, tmp_path_factory) -> Path:
+    "Photographs as they are, in four shards."
     root = tmp_path_factory.mktemp('packed')
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(packing, '_SHARD_BYTES', 800_000)
         report = write_pack(val, root, num_workers=2)
-    assert report.num_shards == 4 and report.num_samples == len(val) and report.kinds == {'segments': len(val)}
+    assert report.num_shards == 4 and report.num_samples == len(val) and report.kinds == {'as it is': len(val)}
     return root
 
 
@@ -87,16 +85,52 @@ def same(one, other) -> bool:
 
 # ---- the data set that was packed
 
-@pytest.mark.parametrize('format', ['jpeg', 'keep'])
-def test_samples_names_and_batches_are_those_of_the_source(val, packed, tmp_path, format):
-    if format == 'keep':
-        write_pack(val, tmp_path, format='keep', num_workers=0)
-        packed = tmp_path
+def test_samples_names_and_batches_are_those_of_the_source(val, packed):
     found = ImageDataset(packed, split='val')
     assert [(image.tobytes(), target) for image, target in found] == [(image.tobytes(), target) for image, target in val]
     assert found.filenames() == val.filenames() and found.class_to_idx == val.class_to_idx and found.targets == val.targets
     assert fingerprint(found.reader) != '' and found.reader.samples.paths.tobytes() == val.reader.samples.paths.tobytes()
     assert same(batches(found), batches(val))
+    assert [bytes(data) for data, _ in found.reader] == [path.read_bytes() for path in map(Path, val.filenames(absolute=True))]
+
+
+def with_listed_restarts(image: Image.Image) -> bytes:
+    "A JPEG as older versions packed it: two segments in a row, and a list of their markers in the header."
+    across = -(-image.width // 16)
+    data = saved(image, 'JPEG', quality=90, restart_marker_blocks=across // 2 if across % 2 == 0 else across)
+    scan = data.index(b'\xff\xda')
+    pixels = scan + 2 + int.from_bytes(data[scan + 2:scan + 4], 'big')
+    markers = [at for at in range(len(data) - pixels - 2) if data[pixels + at] == 0xFF and 0xD0 <= data[pixels + at + 1] <= 0xD7]
+    assert len(markers) > 10
+    listed = b'segments\0' + struct.pack(f'<{len(markers)}I', *markers)
+    return data[:scan] + struct.pack('>BBH', 0xFF, 0xE9, len(listed) + 2) + listed + data[scan:]
+
+
+def test_a_pack_with_restart_markers_that_an_older_version_wrote_is_read(val, tmp_path):
+    files = {f'{k}_jpg': with_listed_restarts(val[k][0]) for k in range(0, 80, 8)}
+    folder = folder_of(tmp_path, **files)
+    write_pack(folder, tmp_path/'old', 'train', num_workers=0)
+    info = json.loads((tmp_path/'old'/'_info.json').read_text())
+    info['timmdata']['splits']['train']['made'] |= dict(format='jpeg', quality=90, jpegtran='2.1.5')
+    (tmp_path/'old'/'_info.json').write_text(json.dumps(info))
+    found = ImageDataset(tmp_path/'old')
+    assert check_pack(tmp_path/'old') == [] and found.filenames() == folder.filenames()
+    assert sorted(bytes(data) for data, _ in found.reader) == sorted(files.values())
+    for (image, _), (data, _) in zip(found, found.reader, strict=True):
+        assert np.array_equal(image, Image.open(io.BytesIO(data)).convert('RGB'))
+    before, after = (create_loader(dataset, 48, 4, is_training=True, seed=7, device='cpu', num_workers=0) for dataset in (folder, found))
+    expected = [(images.clone(), targets.clone()) for images, targets in before]
+    before.set_epoch(0)
+    next(iter(before))
+    after.load_state_dict(before.state_dict())   # no pixel differs, so a run goes on with it
+    assert same([(images.clone(), targets.clone()) for images, targets in after], expected[1:])
+
+
+def test_a_pack_that_an_older_version_began_does_not_go_on(val, begun):
+    noted = begun/'.packing-val/settings.json'
+    noted.write_text(json.dumps(json.loads(noted.read_text()) | dict(format='jpeg', quality=90, jpegtran='2.1.5')))
+    with pytest.raises(ValueError, match=r'other settings, data, Pillow or timmdata: use those, or remove .*\.packing-val to start over'):
+        write_pack(val, begun, num_workers=0)
 
 
 @quick(1, 'settings', [dict(worker_type='threads'), dict(worker_type='processes'), dict(multiprocessing_context='spawn')])
@@ -258,7 +292,7 @@ def test_another_pack_is_not_mixed_in(val, packed, tmp_path, monkeypatch):
     monkeypatch.setattr(packing, 'finish_pack', lambda plan: 1 / 0)
     with pytest.raises(ZeroDivisionError): write_pack(val, tmp_path, num_workers=0)
     monkeypatch.undo()
-    for other in (dict(short_side=64), dict(seed=1), dict(format='keep')):
+    for other in (dict(short_side=64), dict(seed=1), dict(format='raw'), dict(quality=90)):
         with pytest.raises(ValueError, match='started with other settings'): write_pack(val, tmp_path, num_workers=0, **other)
     assert write_pack(val, tmp_path, num_workers=0).num_samples == 80
     train = write_pack(ImageDataset(val.root, split='train'), tmp_path, format='keep', num_workers=0)
@@ -269,7 +303,7 @@ def test_another_pack_is_not_mixed_in(val, packed, tmp_path, monkeypatch):
 # ---- what a resumed pack trusts
 
 @pytest.fixture(scope='module')
-def killed(val, tmp_path_factory, jpegtran) -> Path:
+def killed(val, tmp_path_factory) -> Path:
     "A pack of four finished shards that was killed before its index was written."
     root = tmp_path_factory.mktemp('killed')/'begun'
     with pytest.MonkeyPatch.context() as patch, pytest.raises(ZeroDivisionError):
@@ -510,7 +544,7 @@ def is_packed_into(packed) -> bool:
 
 @full
 def test_a_child_that_outlives_its_program_does_not_hold_the_lock(photos, tmp_path):
-    "As a jpegtran that is stopped, or a worker of the same program."
+    "As a worker of the same program."
     started = "    import subprocess\n    print(subprocess.Popen(['sleep', '60']).pid, flush=True)\n"
     code = SLOWLY.replace("    print('begun'", started + "    print('begun'")
     first = subprocess.Popen([sys.executable, '-c', code.format(root=str(photos), split='val', out=str(tmp_path/'out'))],
@@ -533,47 +567,6 @@ def test_images_come_in_order_and_errors_in_encoding_are_raised(val, tmp_path, m
     assert [(image.width, target) for image, target in ImageDataset(tmp_path/'out', split='all')] == [(k + 1, k) for k in range(39)]
     monkeypatch.setattr(packing, '_reencode', lambda *args: 1 / 0)
     with pytest.raises(ZeroDivisionError): write_pack(val, tmp_path/'other', short_side=16, num_workers=num_workers)
-
-
-@quick(1, 'code, message', [
-    (None, 'jpegtran is not on PATH: install libjpeg-turbo-progs with apt, jpeg-turbo with brew'),
-    ('sys.exit(1)', "is not libjpeg-turbo's: install libjpeg-turbo-progs"),
-    (TURBO + 'sys.exit(2)', 'jpegtran failed: exit status 2'), (TURBO + 'os.kill(os.getpid(), 9)', 'jpegtran failed: exit status -9')])
-def test_files_are_kept_without_jpegtran_and_the_summary_says_why(tmp_path, image, stand_in, code, message):
-    plain, progressive = saved(image, 'JPEG'), saved(image, 'JPEG', progressive=True)
-    files = dict(a_jpg=plain, b_jpg=progressive, c_png=saved(image, 'PNG'), d_jpg=plain)
-    dataset = folder_of(tmp_path, **files)
-    stand_in(code)
-    report = write_pack(dataset, tmp_path/'out', 'all', num_workers=2)
-    assert [bytes(data) for data, _ in ReaderPack(tmp_path/'out')] == list(files.values())
-    assert sum(report.kinds.values()) == 4 and report.kinds['as it is'] == 2
-    assert str(report).count(message) == 1 and '2 as it is (' in str(report) and is_whole(tmp_path/'out', 'all')
-    for settings in (dict(format='keep'), dict(format='raw'), dict(short_side=64)):   # they do not need it
-        assert 'jpegtran' not in str(write_pack(dataset, tmp_path/str(settings), 'all', num_workers=1, **settings))
-
-
-def test_a_result_with_other_pixels_is_not_kept(tmp_path, image, stand_in):
-    other = encode_jpeg(image.transpose(Image.Transpose.FLIP_LEFT_RIGHT), subsampling='4:2:0')
-    (tmp_path/'other.jpg').write_bytes(other)
-    dataset = folder_of(tmp_path, a_jpg=saved(image, 'JPEG'))
-    stand_in(TURBO + f"sys.stdin.buffer.read(); sys.stdout.buffer.write(open({str(tmp_path/'other.jpg')!r}, 'rb').read())")
-    assert write_pack(dataset, tmp_path/'out', 'all', num_workers=1).kinds == {'as it is': 1}
-    assert bytes(ReaderPack(tmp_path/'out')[0][0]) == saved(image, 'JPEG')
-
-
-@full
-def test_a_pack_that_was_begun_without_jpegtran_does_not_go_on_with_it(val, tmp_path, stand_in, monkeypatch):
-    def begun(**settings):
-        with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
-            patch.setattr(packing, 'finish_pack', lambda plan: 1 / 0)
-            write_pack(val, tmp_path/str(settings), num_workers=1, **settings)
-    stand_in(None)
-    begun()
-    begun(format='raw')
-    stand_in(TURBO)
-    with pytest.raises(ValueError, match='started with other settings, data, Pillow or jpegtran'):
-        write_pack(val, tmp_path/'{}', num_workers=1)
-    assert write_pack(val, tmp_path/"{'format': 'raw'}", format='raw', num_workers=1).num_samples == 80
 
 
 @full
@@ -624,6 +617,23 @@ def test_smaller_photographs_are_those_of_pillow(tmp_path, image, subsampling):
     assert Image.open(io.BytesIO(second)).mode == 'L' and min(Image.open(io.BytesIO(second)).size) == 100
 
 
+@pytest.mark.parametrize('settings', [dict(quality=60), dict(quality=60, short_side=100), dict(quality=60, short_side=5000)], ids=str)
+def test_a_quality_encodes_all_images_again(tmp_path, image, settings):
+    files = dict(a_jpg=saved(image, 'JPEG', quality=95, subsampling='4:2:0'), b_png=saved(image, 'PNG'))
+    report = write_pack(folder_of(tmp_path, **files), tmp_path/'out', 'all', num_workers=0, **settings)
+    assert report.kinds == {'encoded': 2}
+    found = ImageDataset(tmp_path/'out', split='all')
+    for (data, _), source, subsampling in zip(found.reader, files.values(), ('4:2:0', '4:4:4'), strict=True):
+        made = Image.open(io.BytesIO(source)).convert('RGB')
+        edge = settings.get('short_side', 5000)
+        if min(made.size) > edge:
+            made = made.resize([max(edge, int(edge * side / min(made.size))) for side in made.size], Image.Resampling.BICUBIC)
+        assert bytes(data) == saved(made, 'JPEG', quality=60, subsampling=subsampling)
+    state = create_loader(ImageDataset(tmp_path/'in', split=None), 48, 2, is_training=True, device='cpu', num_workers=0).state_dict()
+    with pytest.raises(ValueError, match='changed_pixels was none, is format=keep'):
+        create_loader(found, 48, 2, is_training=True, device='cpu', num_workers=0).load_state_dict(state)
+
+
 def test_raw_pixels_are_those_of_pillow(val, tmp_path):
     write_pack(val, tmp_path, format='raw', num_workers=0)
     found = ImageDataset(tmp_path, split='val')
@@ -647,10 +657,11 @@ def test_orientation_is_not_lost(tmp_path, image, exif_transpose):
 
 
 @pytest.mark.parametrize('settings, message', [
-    (dict(format='png'), 'one of jpeg, keep, raw'), (dict(short_side=8), '16 or more pixels'),
+    (dict(format='png'), 'one of keep, raw'), (dict(short_side=8), '16 or more pixels'),
     (dict(short_side=2.5), '16 or more pixels'),
     (dict(quality=0), 'integer in 1..95'), (dict(subsampling='4:1:1'), 'one of keep, 4:4:4'),
-    (dict(format='keep', short_side=256), 'omit short_side'), (dict(split='a/b'), 'letters, digits')])
+    (dict(format='jpeg'), "use format='keep', which encodes smaller JPEGs if you pass short_side"),
+    (dict(quality=2.5), 'integer in 1..95'), (dict(split='a/b'), 'letters, digits')])
 def test_settings_that_cannot_be_are_refused(val, tmp_path, settings, message):
     with pytest.raises(ValueError, match=message): write_pack(val, tmp_path/'out', num_workers=0, **settings)
     assert not list(tmp_path.rglob('*.tar'))
@@ -664,8 +675,9 @@ def test_data_sets_that_a_pack_would_change_are_refused(samples, val, tmp_path):
     refused(ImageDataset(samples, split='val', on_error='replace'), 'would pack a sample twice')
     refused(torch.utils.data.Subset(val, [0]), 'dataset has type Subset', TypeError)
     refused(IterableImageDataset(reader=[]), 'dataset has type IterableImageDataset', TypeError)
-    with pytest.raises(ValueError, match="cannot be kept in format='raw'"):
-        write_pack(ImageDataset(samples, split='val', input_img_mode='RGBA'), tmp_path, format='raw', num_workers=0)
+    for settings in dict(format='raw'), dict(short_side=64), dict(quality=80):
+        with pytest.raises(ValueError, match="input_img_mode='RGBA' cannot be kept: use format='keep' without short_side or quality"):
+            write_pack(ImageDataset(samples, split='val', input_img_mode='RGBA'), tmp_path, num_workers=0, **settings)
 
 
 # ---- targets
@@ -1037,7 +1049,7 @@ def test_a_pack_has_the_samples_that_its_folder_has(tmp_path):
     with pytest.warns(RuntimeWarning): batches = list(create_loader(dataset, 16, 8, num_workers=0, device='cpu'))
     num = sum(len(targets) for _, targets in batches)
     assert num == len(dataset) - 1
-    for format in 'keep', 'raw', 'jpeg':
+    for format in 'keep', 'raw':
         report = write_pack(ImageDataset(tmp_path/'photos', on_error='skip'), tmp_path/format, format=format)
         assert report.num_samples == num and [bad.path for bad in report.left_out] == ['a/damaged.jpg']
         in_pack = list(create_loader(ImageDataset(tmp_path/format), 16, 8, num_workers=0, device='cpu'))

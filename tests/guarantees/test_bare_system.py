@@ -60,10 +60,14 @@ refused(lambda: create_loader(ImageDataset(data), 64, 8, multiprocessing_context
 """
 
 COMMANDS = """
+from pathlib import Path
+from timmdata import ImageDataset
 from timmdata.cli import main
-few = ['--input-size', '32', '--batch-size', '8', '--images', '16', '--rounds', '1', '--num-workers', '1', '--worker-type', 'threads']
+from timmdata.measure import diagnose
 assert main(['demo', DATA, '--input-size', '32', '--out', 'batch.png']) == 0
-assert main(['doctor', DATA, '--stages', *few, '--json', 'doctor.json']) == 0
+assert main(['doctor', DATA, '--stages', '--input-size', '32', '--batch-size', '8', '--num-workers', '1']) == 0
+found = diagnose(ImageDataset(DATA), 32, 8, 16, rounds=1, num_workers=1, worker_type='threads', with_changes=False)
+Path('doctor.json').write_text(found.to_json(), encoding='utf-8')
 """
 
 

@@ -1,4 +1,5 @@
 "The command line: its commands, what they print, and where paths lead."
+import inspect
 import io
 import os
 import re
@@ -6,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import warnings
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +16,11 @@ from PIL import Image
 from synthetic import JPEG
 from torchvision.datasets import ImageFolder
 
+import timmdata.measure
 from timmdata.cli import main
 from timmdata.datasets.image_dataset import ImageDataset
+from timmdata.loader import create_loader
+from timmdata.measure.diagnosis import diagnose
 
 HELP = """
 import sys
@@ -24,6 +29,12 @@ from timmdata.cli import main
 for words in ['demo'], ['inspect'], ['pack'], ['doctor'], ['buffer'], []:
     with suppress(SystemExit): main([*words, '--help'])
 """
+
+
+@pytest.fixture(autouse=True)
+def quick_doctor(monkeypatch):
+    "The doctor measures few images, in one round."
+    monkeypatch.setattr('timmdata.measure.diagnosis.diagnose', partial(diagnose, num_images=4, rounds=1, device='cpu'))
 
 
 def python(*options: str, code: str, **settings) -> subprocess.CompletedProcess:
@@ -40,27 +51,28 @@ def test_help_needs_no_torch():
 @pytest.mark.full
 def test_commands_run_without_docstrings(samples, tmp_path):
     "Python -OO drops docstrings and assertions, on which nothing may depend."
-    small = ['--input-size=16', '--num-workers=0', '--device=cpu', '--images=4', '--rounds=1']
+    for name in 'ab':
+        (tmp_path/'two'/name).mkdir(parents=True)
+        (tmp_path/'two'/name/'0.jpg').write_bytes(JPEG)
+    doctor = ['doctor', str(tmp_path/'two'), '--input-size=16', '--num-workers=0']
     runs = [['demo', str(samples), '--input-size=16', '--batch-size=64', '--num-workers=0', f'--out={tmp_path}/demo.png'],
             ['inspect', str(samples), '--split=val', '--exact', f'--out={tmp_path}/report'],
             ['pack', str(samples), f'{tmp_path}/packed', '--split=val', '--num-workers=0'], ['pack', f'{tmp_path}/packed', '--check'],
-            ['doctor', str(samples), '--stages', *small], ['doctor', str(samples), *small],
+            [*doctor, '--stages'], doctor,
             ['buffer', 'status', str(samples)]]
     done = python('-OO', code=f'from timmdata.cli import main\nprint([main(words) for words in {runs}])', cwd=tmp_path)
     assert done.stdout.endswith('\n[0, 0, 0, 0, 0, 0, 2]\n') and 'AttributeError' not in done.stderr   # 2: there is no buffer
     assert (tmp_path/'demo.png').exists() and (tmp_path/'report/report.html').exists()
 
 
-DOCTOR = ['--images=4', '--rounds=3', '--input-size=16', '--num-workers=0', '--device=cpu']
-
-
-def test_a_bar_shows_what_is_tried_and_what_time_is_left(samples, monkeypatch):
+def test_a_bar_shows_what_is_tried_and_what_time_is_left(photos, monkeypatch):
     "In each part: the stages, the batches that are made beforehand, and the loaders that take turns."
     monkeypatch.delenv('TQDM_DISABLE', raising=False)
     monkeypatch.setattr(sys, 'stderr', said := io.StringIO())
-    assert main(['doctor', str(samples), *DOCTOR]) == 0 and said.getvalue() == ''   # a log file
+    doctor = ['doctor', str(photos), '--size=16', '--num-workers=0']
+    assert main(doctor) == 0 and said.getvalue() == ''   # a log file
     said.isatty = lambda: True
-    assert main(['doctor', str(samples), *DOCTOR]) == 0
+    assert main(doctor) == 0
     for what in 'stages', 'making batches', 'trying: as it is', 'trying: num_workers=1':
         assert re.search(rf'{what}: .*\d+/\d+ \[\d+:\d+<', said.getvalue()), what
 
@@ -185,7 +197,7 @@ SMALL = ['--input-size=8', '--num-workers=0']
 COMMANDS = {   # the command for some data, and what it writes beside photos
     'demo': (lambda data: ['demo', data, *SMALL, '--batch-size=4'], 'photos-batch.png'),
     'inspect': (lambda data: ['inspect', data, '--exact'], 'photos-inspection'),
-    'doctor': (lambda data: ['doctor', data, *SMALL, '--images=2', '--rounds=1', '--stages', '--device=cpu'], None)}
+    'doctor': (lambda data: ['doctor', data, *SMALL, '--stages'], None)}
 
 
 @pytest.mark.parametrize('here, data', [
@@ -217,7 +229,6 @@ def test_a_flat_folder_gets_no_sample(photos, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize('words', [
     ['demo', 'photos', *SMALL, '--out=photos/batch.png'], ['inspect', 'photos', '--exact', '--out=photos/val/report'],
-    ['doctor', 'photos', *SMALL, '--images=2', '--rounds=1', '--device=cpu', '--json=photos/train/ant/doctor.json'],
     ['pack', '--num-workers=1', 'photos', 'photos/packed']])
 def test_an_output_in_the_data_is_refused_with_a_path_that_works(photos, tmp_path, monkeypatch, capsys, words):
     monkeypatch.chdir(tmp_path)
@@ -234,9 +245,8 @@ def test_what_cannot_be_written_is_said_before_an_image_is_read(photos, tmp_path
     monkeypatch.chdir(tmp_path)
     for split in ('train', 'val'): (photos/split/'ant/0.jpg').write_text('no image')
     (tmp_path/'batch.png').mkdir()
-    (tmp_path/'doctor.json').mkdir()
     (tmp_path/'inspection').write_text('')
-    for line in 'demo photos', 'inspect photos', 'doctor photos --json=doctor.json', 'pack photos inspection':
+    for line in 'demo photos', 'inspect photos', 'pack photos inspection':
         words = line.split()
         assert main(words) == 2
         said = capsys.readouterr().err
@@ -253,7 +263,7 @@ def broken(photos, tmp_path, monkeypatch) -> Path:
     return photos
 
 
-READ = [['demo', 'photos', *SMALL], ['doctor', 'photos', *SMALL, '--images=4', '--rounds=1', '--stages', '--device=cpu'],
+READ = [['demo', 'photos', *SMALL], ['doctor', 'photos', *SMALL, '--stages'],
         ['pack', 'photos', 'packed', '--num-workers=1']]
 
 
@@ -335,8 +345,10 @@ BAD = ['demo nothing', 'demo photos/train/ant/1.jpg', 'demo empty', 'demo photos
        'demo hf:no/such', 'inspect hf:', 'inspect empty', 'inspect nothing', 'inspect photos --near 99',
        'inspect photos --exact --num-threads 0', 'inspect photos --crop-pct 0', 'inspect bad.csv', 'inspect bad.jsonl',
        'inspect bad.tar', 'pack hf: x', 'pack hf:. x', 'pack photos', 'pack nothing x', 'pack photos .', 'pack photos bad.csv',
-       'pack photos x --format gif', 'pack photos x --quality 900', 'pack photos --check', 'pack nothing --check', 'doctor hf:',
-       'doctor empty', 'doctor nothing', 'doctor photos --images 0', 'doctor photos --device moon']
+       'pack photos x --format gif', 'pack photos x --format jpeg', 'pack photos x --quality 900', 'pack photos --check',
+       'pack nothing --check', 'doctor hf:',
+       'doctor empty', 'doctor nothing', 'doctor photos --num-workers many', 'doctor photos --num-workers -1',
+       'doctor photos --batch-size 0', 'doctor photos --size 0', 'doctor photos --split nothing']
 
 
 @pytest.mark.parametrize('line', BAD)
@@ -352,6 +364,32 @@ def test_a_wrong_command_is_one_line(photos, tmp_path, monkeypatch, capsys, line
     said = capsys.readouterr().err
     assert said.startswith('timmdata: error: ') and said.count('\n') == 1 and 'Traceback' not in said and names(photos) == before
     assert 'split=None' not in said and 'download=True' not in said
+
+
+@pytest.mark.parametrize('option', ['--images=8', '--rounds=1', '--seconds=9', '--step-ms=20', '--json=x.json', '--mode=eval',
+                                    '--worker-type=threads', '--color-jitter=0', '--re-prob=0.5', '--interpolation=bicubic',
+                                    '--backend=pillow', '--device=cpu'])
+def test_a_setting_of_the_doctor_that_is_no_option_names_the_function_that_takes_it(photos, capsys, option):
+    with pytest.raises(SystemExit) as ended: main(['doctor', str(photos), option])
+    said = capsys.readouterr()
+    assert ended.value.code == 2 and not said.out
+    assert f'unrecognized arguments: {option}. For other settings, call timmdata.measure.diagnose(dataset, ...) in Python' in said.err
+    name = option[2:].partition('=')[0].replace('-', '_')
+    settings = {*inspect.signature(timmdata.measure.diagnose).parameters, *inspect.signature(create_loader).parameters}
+    assert {'images': 'num_images', 'mode': 'is_training'}.get(name, name) in settings or name == 'json'   # Diagnosis.to_json()
+
+
+@pytest.mark.parametrize('command', ['demo photos', 'inspect photos', 'pack photos', 'buffer status photos'])
+def test_other_commands_do_not_name_it(capsys, command):
+    with pytest.raises(SystemExit): main([*command.split(), '--seconds=9'])
+    assert capsys.readouterr().err.endswith('error: unrecognized arguments: --seconds=9\n')
+
+
+@pytest.mark.parametrize('size', ['--size', '--input-size'])
+def test_the_options_of_the_doctor_are_settings_of_its_loader(photos, capsys, size):
+    assert main(['doctor', str(photos), '--stages', size, '16', '--batch-size', '2', '--num-workers', '1']) == 0
+    settings = next(line for line in capsys.readouterr().out.splitlines() if line.startswith('samples='))
+    assert {'input_size=16', 'batch_size=2', 'num_workers=1', 'is_training=True'} <= set(settings.split(', '))
 
 
 def test_a_warning_is_one_line(photos, tmp_path, monkeypatch, capsys):

@@ -1,4 +1,4 @@
-"What limits a loader, and what would help: `timmdata doctor` with tiny settings."
+"What limits a loader, and what would help: `diagnose` with tiny settings."
 import json
 import re
 import time
@@ -10,7 +10,6 @@ import torch
 from loader_parts import SlowTransform
 from PIL import Image
 
-from timmdata.cli import main
 from timmdata.core.cores import available_cores
 from timmdata.datasets.image_dataset import ImageDataset
 from timmdata.loader import create_loader
@@ -19,28 +18,26 @@ from timmdata.measure.diagnosis import WORKERS, Diagnosis, diagnose, find_bottle
 from timmdata.measure.machine import Trial
 from timmdata.measure.stages import StageTime
 
-TINY = '--input-size 64 --batch-size 16 --images 32 --rounds 1 --device cpu'.split()
+TINY = dict(input_size=64, batch_size=16, num_images=32, rounds=1, device='cpu')
 pytestmark = pytest.mark.timeout(60)
 
 
-def test_doctor_writes_json(samples, tmp_path, capsys):
-    numbers = tmp_path/'doctor.json'
-    assert main(['doctor', str(samples), *TINY, '--num-workers', '1', '--json', str(numbers)]) == 0
-    record = json.loads(numbers.read_text(encoding='utf-8'))
-    assert capsys.readouterr().out.splitlines()[0] == record['verdict']
+def test_a_diagnosis_is_json(samples):
+    found = diagnose(ImageDataset(samples), **TINY, num_workers=1, is_training=True)
+    record = json.loads(found.to_json())
+    assert format_diagnosis(found).splitlines()[0] == record['verdict'] == found.verdict
     assert {trial['name'] for trial in record['changed']} == set(record['calls'])
     assert {'read', 'decode', 'resize', 'batch transform'} <= set(record['shares'])
     assert record['noise'] > 0 and record['bottleneck'] in ('', *record['shares'])
     assert any(trial['name'] == "worker_type='processes'" for trial in record['changed'])
 
 
-@pytest.mark.parametrize('options', [
-    '--mode testing', '--seconds -1', '--json no/such/numbers.json', '--images 0', '--rounds 0', '--batch-size 0', '--worker-type fibres',
-    '--num-workers many', '--backend none', '--split nothing', '--device moon'])
-def test_wrong_settings_are_one_line(samples, capsys, options):
-    assert main(['doctor', str(samples), *TINY, *options.split()]) == 2
-    said = capsys.readouterr()
-    assert said.err.startswith('timmdata: error: ') and said.err.count('\n') == 1 and options.split()[1] in said.err and not said.out
+@pytest.mark.parametrize('settings', [
+    dict(seconds=-1), dict(step_ms=-1), dict(num_images=0), dict(rounds=0), dict(batch_size=0), dict(worker_type='fibres'),
+    dict(num_workers='many'), dict(backend='none'), dict(device='moon'), dict(input_size=0)], ids=str)
+def test_wrong_settings_are_errors_of_one_line(samples, settings):
+    with pytest.raises((ValueError, RuntimeError)) as found: diagnose(ImageDataset(samples), **{**TINY, **settings})
+    assert str([*settings.values()][0]) in str(found.value) and '\n' not in str(found.value)
 
 
 def agrees_with_itself(found):
@@ -182,11 +179,10 @@ def test_one_round_beside_other_programs_gives_no_advice():
 
 
 @pytest.mark.parametrize('rounds', [1, 2])
-def test_doctor_counts_what_other_programs_use(samples, capsys, monkeypatch, rounds):
+def test_a_diagnosis_counts_what_other_programs_use(samples, monkeypatch, rounds):
     "On each core, the machine works half a second more for others each time that it is asked, however short a pass is."
     clock = count(0., 0.5 * available_cores())
     monkeypatch.setattr('timmdata.measure.machine.machine_seconds', lambda: next(clock) + time.perf_counter())
-    small = '--input-size=16', '--images=4', '--num-workers=0', '--device=cpu', '--stages'
-    assert main(['doctor', str(samples), f'--rounds={rounds}', *small]) == 0
-    said = capsys.readouterr().out
+    small = dict(input_size=16, num_images=4, num_workers=0, device='cpu', with_changes=False, is_training=True)
+    said = format_diagnosis(diagnose(ImageDataset(samples), rounds=rounds, **small))
     assert said.startswith('no verdict: other programs keep ') == (rounds == 1) and f'of {available_cores()} cores busy' in said

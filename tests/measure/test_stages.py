@@ -1,4 +1,4 @@
-"`timmdata doctor --stages`: the stages by the clock, with tiny settings."
+"The stages by the clock, with tiny settings."
 import json
 from concurrent.futures import ThreadPoolExecutor
 
@@ -7,27 +7,24 @@ import torch
 from grids import few
 from loader_parts import SlowTransform, children
 
-from timmdata.cli import main
 from timmdata.datasets.image_dataset import ImageDataset
 from timmdata.loader import create_loader
-from timmdata.measure.diagnosis import diagnose
+from timmdata.measure.diagnosis import diagnose, format_diagnosis
 from timmdata.measure.stages import measure_stages
 
-TINY = '--input-size 64 --batch-size 16 --images 32 --rounds 1 --device cpu'.split()
 
-
-@pytest.mark.parametrize('options', few([
-    '--num-workers 2 --worker-type threads --color-jitter 0', '--num-workers 1 --worker-type processes --re-prob 0.5',
-    '--num-workers 0 --mode eval --interpolation bicubic --backend pillow'], num=1))
-def test_doctor_says_where_the_time_goes(samples, tmp_path, capsys, options):
-    numbers = tmp_path/'doctor.json'
-    assert main(['doctor', str(samples), '--stages', *TINY, *options.split(), '--json', str(numbers)]) == 0
-    record = json.loads(numbers.read_text(encoding='utf-8'))
+@pytest.mark.parametrize('settings', few([
+    dict(num_workers=2, worker_type='threads', color_jitter=0., is_training=True),
+    dict(num_workers=1, worker_type='processes', re_prob=0.5, is_training=True),
+    dict(num_workers=0, interpolation='bicubic', backend='pillow')], num=1), ids=str)
+def test_a_diagnosis_says_where_the_time_goes(samples, settings):
+    found = diagnose(ImageDataset(samples), 64, 16, num_images=32, rounds=1, device='cpu', with_changes=False, **settings)
+    record = json.loads(found.to_json())
     names = [stage['name'] for stage in record['stages']]
     assert {'read', 'decode', 'resize', 'Python', 'collate', 'normalize'} <= set(names)
-    assert ('augment' in names) == ('eval' not in options)   # without jitter, flips are left
-    assert record['settings']['num_workers'] == int(options.split()[1]) and not record['changed']
-    said = capsys.readouterr().out
+    assert ('augment' in names) == ('is_training' in settings)   # without jitter, flips are left
+    assert record['settings'].items() >= settings.items() and not record['changed']
+    said = format_diagnosis(found)
     assert all(name in said for name in names) and 'images/s' in said and record['machine']['torch'] in said
     assert 'changed' not in said and 'paste' not in said
 

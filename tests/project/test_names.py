@@ -133,6 +133,12 @@ def test_a_name_that_is_not_there_is_said_with_the_one_that_is_meant(name, meant
     with pytest.raises(ModuleNotFoundError, match=f"No module named 'timmdata.{name}'"): import_module(f'timmdata.{name}')
 
 
+def test_a_name_that_an_earlier_version_had_says_what_to_do():
+    message = '^timmdata has no \'compare_naflex_modes\': nbs/guides/naflex.ipynb compares the modes of NaFlex in one cell$'
+    with pytest.raises(ImportError, match=message): exec('from timmdata import compare_naflex_modes')
+    with pytest.raises(AttributeError, match=message): timmdata.compare_naflex_modes   # noqa: B018
+
+
 @pytest.mark.parametrize('case', [odd_batch, odd_collate])
 def test_better_cases(case):
     with pytest.raises((AssertionError, RuntimeError, ValueError)): case(timm.data)

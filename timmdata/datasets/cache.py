@@ -45,7 +45,7 @@ class CacheSettings:
         where: 'memory': kept until the last program that reads it ends; 'disk': until you remove it.
         limit: Maximum size, bytes or a string such as '20GB'; None: free space.
         short_side: Downscale larger images to this shorter side, pixels; this changes batches.
-        format: 'raw': pixels; 'jpeg': a JPEG with segments, for large images.
+        format: 'raw': pixels; 'keep': the files, or smaller JPEGs with `short_side`, for large images.
         directory: Folder for caches; None: /dev/shm, or your cache folder.
     """
     where: str = 'memory'
@@ -56,7 +56,6 @@ class CacheSettings:
 
     def __post_init__(self):
         check_choice('cache where', self.where, ('memory', 'disk'))
-        check_choice('cache format', self.format, ('raw', 'jpeg'))
         if self.limit is not None:
             parse_size(self.limit, 'cache limit')
         PackSettings(self.format, self.short_side)

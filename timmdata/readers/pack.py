@@ -319,7 +319,10 @@ class ReaderPack(_IndexedReader):
     def pixels(self) -> str:
         "Describe how its images differ from those that were packed; '' if no pixel does."
         made = self.info.get('made')
-        if not isinstance(made, dict) or made.get('format') != 'raw' and made.get('short_side') is None:
+        if not isinstance(made, dict):
+            return ''
+        is_encoded = made.get('quality') is not None and 'jpegtran' not in made   # older packs always name a quality
+        if made.get('format') != 'raw' and made.get('short_side') is None and not is_encoded:
             return ''
         return ', '.join(f'{name}={made.get(name)}'
                          for name in ('format', 'short_side', 'quality', 'subsampling'))
