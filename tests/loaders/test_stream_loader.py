@@ -14,6 +14,7 @@ from torch.utils.data import ChainDataset, DataLoader, IterableDataset, get_work
 
 from timmdata import create_dataset, create_loader
 from timmdata.loaders.stream_loader import StreamLoader
+from timmdata.pipeline.fetch import BatchBuilder, SampleLoader
 from timmdata.workers.settings import WorkerSettings
 
 pytestmark = pytest.mark.timeout(120)
@@ -190,6 +191,7 @@ def set_three(number): sys.modules['cv2'].setNumThreads(3)
 
 def test_the_users_function_has_the_last_word(monkeypatch):
     monkeypatch.setitem(sys.modules, 'cv2', Told('cv2'))
-    stream = StreamLoader(ThreadsOfStream(), None, 2, workers=WorkerSettings(1, worker_init_fn=set_three, multiprocessing_context='fork'))
+    builder = BatchBuilder(SampleLoader(ThreadsOfStream()))
+    stream = StreamLoader(builder, 2, workers=WorkerSettings(1, worker_init_fn=set_three, multiprocessing_context='fork'))
     assert stream.worker_init_fn is set_three
     with stream: assert [batch[1].tolist() for batch in stream] == [[301, 301]]
