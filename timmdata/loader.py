@@ -36,7 +36,7 @@ from .loaders.device_cache import DeviceCache
 from .loaders.prefetch import PrefetchLoader, resolve_device
 from .loaders.stream_loader import StreamLoader, check_ranks
 from .pipeline.batch_transform import DeviceTransform
-from .pipeline.collate import FastCollateMixup, fast_collate
+from .pipeline.collate import FastCollateMixup
 from .pipeline.fetch import BatchBuilder, SampleLoader
 from .pipeline.naflex import NaFlex
 from .pipeline.views import View
