@@ -10,7 +10,7 @@ import hashlib
 import math
 import os
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -97,55 +97,38 @@ class StreamBatches(IterableDataset):
         return self.own_transform is not None and self.own_transform.is_assigned
 
     def __iter__(self) -> Iterator[_Made]:
-        epoch = self.epoch
+        epoch, size = self.epoch, self.batch_size
         self.epoch = epoch + 1
         self.builder.state.tell(epoch)
-        held, stream = StreamItem(), self.dataset
-        is_undecoded = type(stream) is IterableImageDataset
-        if is_undecoded:
-            dataset, numbered = StreamSample(stream, held), stream.numbered()
-        else:
-            dataset, numbered = held, zip(numbers_of_worker(), self.iterate(stream))
-        # Its state is found again: what the stream itself draws from is not set
-        loader = replace(self.builder.sample_loader, dataset=dataset, state=None)
-        builder = replace(self.builder, sample_loader=loader)
-        if self.has_own_transform:
-            builder = builder.without_pipeline()
+        builder, held, numbered = self._open()
+        layout, num = builder.layout(), size
         try:
-            yield from self._batches(builder, self._keys(numbered, held, epoch), not is_undecoded)
+            while num == size:
+                rows = layout.allocate(size)
+                loaded = {}
+                for own, (number, item) in zip(layout.divide(rows, size), numbered):
+                    held.item = item
+                    key = SampleKey(number, epoch, seed=self.seed)
+                    loaded[key] = builder.load(key, own)
+                num = len(loaded)
+                if num == size or num and not self.drop_last:
+                    samples = [*loaded.values()] + [[]] * (size - num)   # the missing ones, as if they were skipped
+                    yield _Made(builder.collate([*loaded], samples, rows) or HostBatch(None, []))
         finally:
             if builder.batch_transform is not None:
                 builder.batch_transform.close()
 
-    def _keys(self, numbered: Iterable[tuple[int, Any]], held: StreamItem, epoch: int) -> Iterator[SampleKey]:
-        "Yield the key of each item while it is held."
-        for number, item in numbered:
-            held.item = item
-            yield SampleKey(number, epoch, seed=self.seed)
-
-    def _batches(self, builder: BatchBuilder, keys: Iterator[SampleKey], keeps_skipped: bool) -> Iterator[_Made]:
-        layout, size = builder.layout(), self.batch_size
-        while True:
-            rows = layout.allocate(size)
-            found = (_load_next(builder, keys, own, keeps_skipped) for own in layout.divide(rows, size))
-            loaded = [*filter(None, found)]
-            if not loaded or self.drop_last and len(loaded) < size:
-                return
-            taken, samples = zip(*loaded)
-            missing = size - len(loaded)   # at the end of the stream, as if they were skipped
-            made = builder.collate(taken, [*samples, *[[]] * missing], rows)
-            yield _Made(made or HostBatch(None, []))
-
-
-def _load_next(
-    builder: BatchBuilder, keys: Iterator[SampleKey], rows: Sequence[torch.Tensor], keeps_skipped: bool,
-) -> tuple[SampleKey, list] | None:
-    "Load the next sample into its rows; None at the end of the stream."
-    for key in keys:
-        samples = builder.load(key, rows)
-        if samples or keeps_skipped:
-            return key, samples
-    return None
+    def _open(self) -> tuple[BatchBuilder, StreamItem, Iterator[tuple[int, Any]]]:
+        "Begin a pass: return a builder that makes the sample at which the stream stands, this sample, and all of them."
+        held, stream = StreamItem(), self.dataset
+        if type(stream) is IterableImageDataset:   # its images can be decoded as those of an `ImageDataset`
+            dataset, numbered = StreamSample(stream, held), stream.numbered()
+        else:
+            dataset, numbered = held, zip(numbers_of_worker(), self.iterate(stream))
+        # With a state of its own: what the stream itself draws from is not set
+        loader = replace(self.builder.sample_loader, dataset=dataset, state=None)
+        builder = replace(self.builder, sample_loader=loader)
+        return builder.without_pipeline() if self.has_own_transform else builder, held, numbered
 
 # %% ../../nbs/loaders/20_stream_loader.ipynb #427c024f
 def _rank_seed(dataset: IterableDataset, seed: int) -> int:
