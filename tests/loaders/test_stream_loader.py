@@ -214,10 +214,6 @@ class Files:
     def __len__(self): return len(self.items)
 
 
-class FromList(list):
-    "A reader with an index."
-
-
 def noisy(samples):
     "A collate function that draws."
     return torch.stack([sample[0] for sample in samples]), torch.tensor([sample[1] + random.random() for sample in samples])
@@ -228,14 +224,15 @@ EVERYTHING = dict(is_training=True, vflip=0.3, color_jitter=(0.3, 0.2, 0.4, 0.1)
 PIPELINES = {
     'evaluation': dict(), 'border': dict(crop_mode='border', interpolation='bicubic'), 'alone': dict(use_prefetcher=False),
     'training': EVERYTHING, 'training alone': dict(**EVERYTHING, use_prefetcher=False), 'mixed': EVERYTHING | MIXED,
-    'policy': dict(is_training=True, auto_augment='rand-m9-mstd0.5', gaussian_blur_prob=0.5), 'padded': dict(is_training=True, train_crop_mode='rkrr'),
+    'policy': dict(is_training=True, auto_augment='rand-m9-mstd0.5', gaussian_blur_prob=0.5),
+    'padded': dict(is_training=True, train_crop_mode='rkrr'),
     'exact': dict(is_training=True, color_jitter_mode='exact', backend='pillow'),
     'own collate': dict(is_training=True, re_prob=1., collate_fn=noisy, use_prefetcher=False)}
 
 
 def both(samples, **settings) -> tuple[list, list]:
     "Two epochs of indexed data in its order, and of a stream of the same files."
-    indexed = ImageDataset(samples, split='val', on_error='skip')
+    indexed = ImageDataset(samples, split='val')
     stream = IterableImageDataset(reader=Files(samples))
     settings = dict(input_size=64, batch_size=7, seed=5, device='cpu', num_workers=0) | settings
     if settings.get('use_prefetcher') is False: del settings['device']
@@ -312,7 +309,7 @@ def test_a_skipped_sample_leaves_a_smaller_batch(samples):
     "The oracle is indexed data; a batch without samples is left out, and what was skipped has the same numbers."
     good = [item for item, _ in Files(samples, 12)]
     items = [(b'no image' if k in (0, 5, 6, 7, 10) else good[k], k) for k in range(12)]
-    indexed, stream = ImageDataset(samples, reader=FromList(items), on_error='skip'), IterableImageDataset(reader=iter(items), on_error='skip')
+    indexed, stream = ImageDataset('', items, on_error='skip'), IterableImageDataset(reader=items, on_error='skip')
     settings = dict(input_size=32, batch_size=2, device='cpu', num_workers=0)
     expected, found = (list(create_loader(dataset, **settings)) for dataset in (indexed, stream))
     assert [targets.tolist() for _, targets in found] == [[1], [2, 3], [4], [8, 9], [11]]
