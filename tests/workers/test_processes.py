@@ -619,7 +619,7 @@ def stop_at_five(image):
 @pytest.mark.parametrize('num_workers', [0, 1])
 def test_stop_iteration_of_a_collate_function_does_not_end_a_stream(num_workers):
     loader = create_loader(IterableImageDataset(reader=Stream(16)), 8, 4, device='cpu', num_workers=num_workers, collate_fn=stopping,
-                           transform=pixels, use_prefetcher=False)
+                           transform=pixels, use_prefetcher=False, mean=None, std=None)
     with pytest.raises(RuntimeError, match='collate_fn raised StopIteration'): list(loader)
 
 
