@@ -14,7 +14,7 @@ import torch
 from grids import quick
 from loader_parts import nothing_is_left
 from PIL import Image
-from torch.utils.data import ChainDataset, DataLoader, IterableDataset, get_worker_info
+from torch.utils.data import ChainDataset, DataLoader, IterableDataset, Subset, get_worker_info
 
 from timmdata import ImageDataset, IterableImageDataset, Mixup, create_dataset, create_loader
 from timmdata.core.sample import fields_of
@@ -219,7 +219,7 @@ def noisy(samples):
     return torch.stack([sample[0] for sample in samples]), torch.tensor([sample[1] + random.random() for sample in samples])
 
 
-MIXED = dict(mixup=Mixup(mixup_alpha=0.4, cutmix_alpha=1., num_classes=10))
+MIXED = dict(mixup=Mixup(mixup_alpha=0.4, cutmix_alpha=1., num_classes=18))
 EVERYTHING = dict(is_training=True, vflip=0.3, color_jitter=(0.3, 0.2, 0.4, 0.1), grayscale_prob=0.3, re_prob=0.5, re_mode='pixel')
 PIPELINES = {
     'evaluation': dict(), 'border': dict(crop_mode='border', interpolation='bicubic'), 'alone': dict(use_prefetcher=False),
@@ -232,9 +232,9 @@ PIPELINES = {
 
 def both(samples, **settings) -> tuple[list, list]:
     "Two epochs of indexed data in its order, and of a stream of the same files."
-    indexed = ImageDataset(samples, split='val')
-    stream = IterableImageDataset(reader=Files(samples))
-    settings = dict(input_size=64, batch_size=7, seed=5, device='cpu', num_workers=0) | settings
+    items = Files(samples, 18).items
+    indexed, stream = ImageDataset('', items), IterableImageDataset(reader=items)
+    settings = dict(input_size=64, batch_size=5, seed=5, device='cpu', num_workers=0) | settings
     if settings.get('use_prefetcher') is False: del settings['device']
     order = {} if settings.get('is_training') is None else dict(shuffle=False)
     found = []
@@ -248,7 +248,7 @@ def both(samples, **settings) -> tuple[list, list]:
 def test_batches_are_those_of_indexed_data(samples, name):
     "To the bit, as long as one process reads: the keys are the same."
     indexed, stream = both(samples, **PIPELINES[name])
-    assert len(indexed) == len(stream) >= 20
+    assert len(indexed) == len(stream) >= 6
     for batch, other in zip(indexed, stream, strict=True):
         assert all(torch.equal(a, b) and a.stride() == b.stride() for a, b in zip(batch, other, strict=True))
         if 'alone' in name: assert other[0].dtype == torch.float32
@@ -276,10 +276,12 @@ def test_evaluation_pixels_are_timms(samples, settings):
     "With the decoder that timm uses; any stream whose items are the same images."
     class Images(IterableDataset):
         def __iter__(self): return iter(theirs)
-    theirs = timm.data.ImageDataset(str(samples/'val'))
-    common = dict(batch_size=32, is_training=False, num_workers=0, device=torch.device('cpu')) | settings
-    expected = list(timm.data.create_loader(timm.data.ImageDataset(str(samples/'val')), (3, 64, 64), **common))
-    for stream in IterableImageDataset(reader=Files(samples)), Images():
+    theirs = Subset(timm.data.ImageDataset(str(samples/'val')), range(0, 80, 4))
+    common = dict(batch_size=8, is_training=False, num_workers=0, device=torch.device('cpu')) | settings
+    own = timm.data.ImageDataset(str(samples/'val'))   # timm puts its transform there
+    own.reader.samples = own.reader.samples[::4]
+    expected = list(timm.data.create_loader(own, (3, 64, 64), **common))
+    for stream in IterableImageDataset(reader=Files(samples).items[::4]), Images():
         found = list(create_loader(stream, (3, 64, 64), backend='pillow', **common))
         assert all(torch.equal(a[0], b[0]) and a[0].dtype == b[0].dtype for a, b in zip(expected, found, strict=True))
 
