@@ -45,7 +45,7 @@ from ..core.cores import available_cores, use_one_core_per_process
 from ..workers.life import check_original, uninterrupted
 from ..workers.settings import WorkerSettings
 
-# %% ../../nbs/loaders/20_stream_loader.ipynb #4b4a8d68
+# %% ../../nbs/loaders/20_stream_loader.ipynb #d9728154
 class _Made:
     """Carry a batch from a worker; torch page-locks its tensors, but does not look through its keys.
 
@@ -59,7 +59,7 @@ class _Made:
     def pin_memory(self) -> '_Made':
         return _Made(self.host._replace(batch=map_tensors(torch.Tensor.pin_memory, self.host.batch)))
 
-
+# %% ../../nbs/loaders/20_stream_loader.ipynb #4b4a8d68
 class StreamBatches(IterableDataset):
     """Make the batches of a stream where it is iterated. Every pass is the next epoch, also in each worker.
 
