@@ -7,7 +7,7 @@ __all__ = ['FormatParts', 'ImageFormat', 'CustomFormat', 'ViewsFormat', 'PatchFo
 
 # %% ../nbs/18_formats.ipynb #e6d004c6
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -15,26 +15,22 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch.utils.data import Dataset
-from torchvision.transforms import v2
 
-from .core.ambient import in_float32
 from .core.arguments import Arguments, warn_caller
 from .core.checks import check_choice
-from .core.sample import as_pil_image, image_size, transform_image
+from .core.sample import image_size
 from .datasets.image_sizes import image_sizes
 from .loaders.batch_loader import BatchSettings
 from .loaders.prefetch import adapt_statistics
 from .pipeline.batch_transform import BatchTransform, BatchTransformSettings, DeviceTransform
-from .pipeline.fetch import fit_image
 from .pipeline.naflex import NaFlex
 from .pipeline.params import ParamSampler
 from .pipeline.patches import PatchBatchTransform, PatchTransform, SequenceParams
 from .pipeline.sample_transform import DecodeSettings, SampleTransform
 from .pipeline.views import ViewsBatchTransform, ViewsTransform, views_by_name
 from .samplers.batch_schedule import create_batch_schedule
-from .samplers.epoch import EpochSampler, SampleKey
+from .samplers.epoch import EpochSampler
 from .samplers.token_plan import TokenPlan
-from .transforms.factory import compose_transform
 from .transforms.naflex_mixup import NaFlexMixup
 from .transforms.patch_erasing import PatchRandomErasing
 from .transforms.random_erasing import ErasingSettings
@@ -140,15 +136,15 @@ class ImageFormat:
 
     def parts(self,
         dataset: Dataset,
-        sampler: EpochSampler,
+        sampler: EpochSampler | None,
         batches: BatchSettings,
     ) -> FormatParts:
         """Make the parts of a loader.
 
         Args:
             dataset: Dataset; it may contain cached images.
-            sampler: Sampler that determines the order.
-            batches: Batch settings from `plan`.
+            sampler: Sampler that determines the order; None: that of a stream.
+            batches: Batch settings, from `plan` if there is a sampler.
         """
         sizes = batches.schedule.input_sizes if batches.schedule else [self.size]
         params = [self.sampler_of(replace(self.augment, input_size=size)) for size in sizes]
@@ -175,36 +171,6 @@ class ImageFormat:
         """
         return BatchTransform(self.normalize, params, self.erasing.create(), self.given.mixup)
 
-    def stream_transform(self) -> Callable | None:
-        "Make the transform for images of a stream, which have no index to seed random numbers with."
-        composed = compose_transform(self.augment, self.normalize.std, use_prefetcher=True)
-        steps = [as_pil_image, partial(_in_float32, composed)]
-        if self.finishes_images:
-            steps.append(_FinishImage(self.batch_transform()))
-        return v2.Compose(steps)
-
-    @property
-    def finishes_images(self) -> bool:
-        "Return whether workers finish each image before `collate_fn`, which may return anything."
-        return self.given.collate_fn is not None and not self.given.use_prefetcher
-
-
-def _in_float32(transform: Callable, image: Any) -> Any:
-    with in_float32():   # torchvision draws parameters in the default dtype
-        return transform(image)
-
-
-class _FinishImage:
-    "Normalize and erase an image of a stream alone, with a key from the random numbers of its sample."
-
-    def __init__(self, transform: DeviceTransform):
-        self.transform = transform
-
-    def __call__(self, image: torch.Tensor) -> torch.Tensor:
-        key = SampleKey(0, 0, seed=int(torch.randint(2**62, (), device='cpu')))
-        finished = self.transform.on_batch({'image': image[None]}, [key])
-        return finished['image'][0]
-
 # %% ../nbs/18_formats.ipynb #074eaf76
 class CustomFormat(ImageFormat):
     """Format batches of whatever the user's transform returns.
@@ -220,19 +186,8 @@ class CustomFormat(ImageFormat):
     def settings(self) -> list[Any]:
         return [self.normalize, self.erasing, self._own()]
 
-    def parts(self, dataset: Dataset, sampler: EpochSampler, batches: BatchSettings) -> FormatParts:
+    def parts(self, dataset: Dataset, sampler: EpochSampler | None, batches: BatchSettings) -> FormatParts:
         return FormatParts([], self.batch_transform(), batches)
-
-    finishes_images = False   # `collate_fn` gets what the user's transform returns
-
-    def stream_transform(self) -> Callable | None:
-        if self.given.collate_fn is not None:
-            return self.given.transform
-        return partial(_transform_and_fit, self.given.transform, self.size)
-
-
-def _transform_and_fit(transform: Callable, size: tuple[int, int], image: Any) -> Any:
-    return fit_image(transform_image(transform, image), size, 'a sample of the stream')
 
 # %% ../nbs/18_formats.ipynb #503f381c
 class ViewsFormat(ImageFormat):
@@ -253,7 +208,7 @@ class ViewsFormat(ImageFormat):
         views = {'views': list(self.views.items())}
         return [self.normalize, self.erasing, self._own(), views, self.decode]
 
-    def parts(self, dataset: Dataset, sampler: EpochSampler, batches: BatchSettings) -> FormatParts:
+    def parts(self, dataset: Dataset, sampler: EpochSampler | None, batches: BatchSettings) -> FormatParts:
         mean = self.normalize.mean
         params = {name: self.sampler_of(view.augment(mean)) for name, view in self.views.items()}
         counts = [view.count for view in self.views.values()]
@@ -297,7 +252,7 @@ class PatchFormat(ImageFormat):
         schedule = self.naflex.schedule(sampler, given.batch_size, drop_last=given.drop_last)
         return replace(self.batches, schedule=schedule)
 
-    def parts(self, dataset: Dataset, sampler: EpochSampler, batches: BatchSettings) -> FormatParts:
+    def parts(self, dataset: Dataset, sampler: EpochSampler | None, batches: BatchSettings) -> FormatParts:
         naflex, sizes = self.naflex, None
         if naflex.mode != 'schedule':
             sizes = naflex.sizes(partial(image_sizes, dataset), len(dataset))

@@ -29,14 +29,14 @@ from .datasets.cache import CacheSettings, cached_dataset
 from .datasets.relabel import classes_of, targets_of
 from .datasets.user_state import AssignedTransform
 from .datasets.wrappers import base_datasets
-from .formats import CustomFormat, ImageFormat, PatchFormat, ViewsFormat
+from .formats import CustomFormat, FormatParts, ImageFormat, PatchFormat, ViewsFormat
 from .loaders.base import Loader
 from .loaders.batch_loader import BatchLoader
 from .loaders.device_cache import DeviceCache
 from .loaders.prefetch import PrefetchLoader, resolve_device
 from .loaders.stream_loader import StreamLoader, check_ranks
 from .pipeline.batch_transform import DeviceTransform
-from .pipeline.collate import FastCollateMixup, fast_collate
+from .pipeline.collate import FastCollateMixup
 from .pipeline.fetch import BatchBuilder, SampleLoader
 from .pipeline.naflex import NaFlex
 from .pipeline.views import View
@@ -323,12 +323,9 @@ def make_loader(
     if adopts_seed:   # after the checks, because the ranks wait for each other
         given = given.replace(seed=_draw_seed(given))
     if is_stream:
-        batch_transform = format.batch_transform()
-        is_left = format.finishes_images or not _finishes_batches(given)
-        host = given.make(StreamLoader, transform=format.stream_transform(), workers=workers,
-                          collate_fn=given.collate_fn or fast_collate,
-                          batch_transform=None if is_left else batch_transform,
-                          is_replaceable=own_transform is not None)
+        parts = format.parts(given.dataset, None, format.batches)
+        builder, batch_transform = _make_builder(given, format, given.dataset, parts), parts.batch_transform
+        host = given.make(StreamLoader, builder=builder, workers=workers, own_transform=own_transform)
     else:
         host, batch_transform = _make_batches(given, order, format, workers, adopts_seed, own_transform)
     if not given.use_prefetcher:
@@ -341,6 +338,14 @@ def _finishes_batches(given: Arguments) -> bool:
     has_both = given.transform is not None and given.collate_fn is not None
     is_finished = has_both and given.mean is None and not given.re_prob   # may be anything
     return not given.use_prefetcher and not is_finished
+
+
+def _make_builder(given: Arguments, format: ImageFormat, dataset: Dataset, parts: FormatParts) -> BatchBuilder:
+    "Make the object that makes the batches, in any worker."
+    shape = format.channels, *format.size
+    samples = SampleLoader(dataset, parts.sample_transforms, given.transform, shape)
+    in_workers = parts.batch_transform if _finishes_batches(given) else None
+    return BatchBuilder(samples, given.collate_fn, in_workers, given.valid_mask)
 
 # %% ../nbs/20_loader.ipynb #c15d9c49
 def _make_batches(
@@ -361,10 +366,7 @@ def _make_batches(
         dataset = cached_dataset(dataset, caching, given.backend)   # may take hours
     parts = format.parts(dataset, sampler, batches)
 
-    shape = format.channels, *format.size
-    samples = SampleLoader(dataset, parts.sample_transforms, given.transform, shape)
-    in_workers = parts.batch_transform if _finishes_batches(given) else None
-    builder = BatchBuilder(samples, given.collate_fn, in_workers, given.valid_mask)
+    builder = _make_builder(given, format, dataset, parts)
     on_device = given.cache == 'device'
     loader = BatchLoader(
         builder, sampler, parts.batches, workers,

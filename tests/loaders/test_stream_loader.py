@@ -3,17 +3,23 @@ import json
 import random
 import sys
 import warnings
+from itertools import islice
+from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
+import timm.data
 import torch
+from grids import quick
 from loader_parts import nothing_is_left
 from PIL import Image
-from torch.utils.data import ChainDataset, DataLoader, IterableDataset, get_worker_info
+from torch.utils.data import ChainDataset, DataLoader, IterableDataset, Subset, get_worker_info
 
-from timmdata import create_dataset, create_loader
+from timmdata import ImageDataset, IterableImageDataset, Mixup, create_dataset, create_loader
+from timmdata.core.sample import fields_of
 from timmdata.loaders.stream_loader import StreamLoader
+from timmdata.pipeline.fetch import BatchBuilder, SampleLoader
 from timmdata.workers.settings import WorkerSettings
 
 pytestmark = pytest.mark.timeout(120)
@@ -190,6 +196,138 @@ def set_three(number): sys.modules['cv2'].setNumThreads(3)
 
 def test_the_users_function_has_the_last_word(monkeypatch):
     monkeypatch.setitem(sys.modules, 'cv2', Told('cv2'))
-    stream = StreamLoader(ThreadsOfStream(), None, 2, workers=WorkerSettings(1, worker_init_fn=set_three, multiprocessing_context='fork'))
+    builder = BatchBuilder(SampleLoader(ThreadsOfStream()))
+    stream = StreamLoader(builder, 2, workers=WorkerSettings(1, worker_init_fn=set_three, multiprocessing_context='fork'))
     assert stream.worker_init_fn is set_three
     with stream: assert [batch[1].tolist() for batch in stream] == [[301, 301]]
+
+
+# ---- the same pixels as indexed data, and timm's
+
+class Files:
+    "The files of a folder, in the order of an `ImageDataset`; targets are numbers, or all classes."
+    def __init__(self, samples: Path, num: int | None = None):
+        dataset = ImageDataset(samples, split='val')
+        self.items = [(dataset.reader[k][0], dataset.reader[k][1] if num is None else k) for k in range(num or len(dataset))]
+
+    def __iter__(self): return iter(self.items)
+    def __len__(self): return len(self.items)
+
+
+def noisy(samples):
+    "A collate function that draws."
+    return torch.stack([sample[0] for sample in samples]), torch.tensor([sample[1] + random.random() for sample in samples])
+
+
+MIXED = dict(mixup=Mixup(mixup_alpha=0.4, cutmix_alpha=1., num_classes=18))
+EVERYTHING = dict(is_training=True, vflip=0.3, color_jitter=(0.3, 0.2, 0.4, 0.1), grayscale_prob=0.3, re_prob=0.5, re_mode='pixel')
+PIPELINES = {
+    'training': EVERYTHING, 'evaluation': dict(), 'training alone': dict(**EVERYTHING, use_prefetcher=False), 'mixed': EVERYTHING | MIXED,
+    'border': dict(crop_mode='border', interpolation='bicubic'), 'alone': dict(use_prefetcher=False),
+    'policy': dict(is_training=True, auto_augment='rand-m9-mstd0.5', gaussian_blur_prob=0.5),
+    'padded': dict(is_training=True, train_crop_mode='rkrr'),
+    'exact': dict(is_training=True, color_jitter_mode='exact', backend='pillow'),
+    'own collate': dict(is_training=True, re_prob=1., collate_fn=noisy, use_prefetcher=False)}
+
+
+def both(samples, **settings) -> tuple[list, list]:
+    "Two epochs of indexed data in its order, and of a stream of the same files."
+    items = Files(samples, 18).items
+    indexed, stream = ImageDataset('', items), IterableImageDataset(reader=items)
+    settings = dict(input_size=64, batch_size=5, seed=5, device='cpu', num_workers=0) | settings
+    if settings.get('use_prefetcher') is False: del settings['device']
+    order = {} if settings.get('is_training') is None else dict(shuffle=False)
+    found = []
+    for dataset, own in (indexed, order), (stream, {}):
+        with create_loader(dataset, **settings, **own) as loader:
+            found.append([[part.clone() for part in batch] for _ in range(2) for batch in loader])
+    return found
+
+
+@quick(4, 'name', [*PIPELINES])
+def test_batches_are_those_of_indexed_data(samples, name):
+    "To the bit, as long as one process reads: the keys are the same."
+    indexed, stream = both(samples, **PIPELINES[name])
+    assert len(indexed) == len(stream) >= 6
+    for batch, other in zip(indexed, stream, strict=True):
+        assert all(torch.equal(a, b) and a.stride() == b.stride() for a, b in zip(batch, other, strict=True))
+        if 'alone' in name: assert other[0].dtype == torch.float32
+    assert torch.equal(stream[0][0], stream[len(stream) // 2][0]) != ('is_training' in PIPELINES[name])   # of the next epoch
+
+
+def images_by_target(loader) -> dict[int, torch.Tensor]:
+    with loader: return {int(target): image.clone() for images, targets in loader for image, target in zip(images, targets, strict=True)}
+
+
+@pytest.mark.parametrize('settings', [EVERYTHING, EVERYTHING | dict(use_prefetcher=False)], ids=['prefetched', 'alone'])
+@pytest.mark.parametrize('num_workers', [1, 2])
+def test_images_do_not_depend_on_the_workers(samples, settings, num_workers):
+    "A stream that is divided sample by sample; also erasing, which is not drawn where the image is made."
+    settings = dict(input_size=64, batch_size=3, seed=5, drop_last=False) | settings
+    if 'use_prefetcher' not in settings: settings['device'] = 'cpu'
+    expected, found = (images_by_target(create_loader(IterableImageDataset(reader=Files(samples, 20)), num_workers=num, **settings))
+                       for num in (0, num_workers))
+    assert expected.keys() == found.keys() == set(range(20))
+    assert all(torch.equal(found[target], image) for target, image in expected.items())
+
+
+@pytest.mark.parametrize('settings', [dict(), dict(crop_mode='squash', crop_pct=1.), dict(crop_mode='border')], ids=str)
+def test_evaluation_pixels_are_timms(samples, settings):
+    "With the decoder that timm uses; any stream whose items are the same images."
+    class Images(IterableDataset):
+        def __iter__(self): return iter(theirs)
+    theirs = Subset(timm.data.ImageDataset(str(samples/'val')), range(0, 80, 4))
+    common = dict(batch_size=8, is_training=False, num_workers=0, device=torch.device('cpu')) | settings
+    own = timm.data.ImageDataset(str(samples/'val'))   # timm puts its transform there
+    own.reader.samples = own.reader.samples[::4]
+    expected = list(timm.data.create_loader(own, (3, 64, 64), **common))
+    for stream in IterableImageDataset(reader=Files(samples).items[::4]), Images():
+        found = list(create_loader(stream, (3, 64, 64), backend='pillow', **common))
+        assert all(torch.equal(a[0], b[0]) and a[0].dtype == b[0].dtype for a, b in zip(expected, found, strict=True))
+
+
+@pytest.mark.parametrize('as_sample', [
+    lambda image, target: (image, target), lambda image, target: {'image': np.asarray(image), 'target': target},
+    lambda image, target: [torch.from_numpy(np.asarray(image).transpose(2, 0, 1).copy()), target]], ids=['tuple', 'dict', 'list'])
+def test_samples_of_every_form(samples, as_sample):
+    "The oracle is the list of the same samples."
+    made = [as_sample(*sample) for sample in islice(ImageDataset(samples, split='val'), 9)]
+    class Passing(IterableDataset):
+        def __iter__(self): return iter(made)
+    settings = dict(input_size=48, batch_size=4, seed=1, device='cpu', num_workers=0, drop_last=False, **EVERYTHING)
+    for batch, other in zip(create_loader(made, shuffle=False, **settings), create_loader(Passing(), **settings), strict=True):
+        assert type(batch) is type(other) and all(map(torch.equal, *(fields_of(one).values() for one in (batch, other))))
+
+
+def test_batches_are_repeated_with_the_seed(samples):
+    def first(seed): return [batch[0].clone() for batch in create_loader(
+        IterableImageDataset(reader=Files(samples, 8)), 64, 4, True, seed=seed, device='cpu', num_workers=0)]
+    again, other = first(3), first(4)
+    assert all(map(torch.equal, first(3), again)) and not any(map(torch.equal, again, other))
+
+
+@pytest.mark.filterwarnings('ignore:.*is skipped')
+def test_a_skipped_sample_leaves_a_smaller_batch(samples):
+    "The oracle is indexed data; a batch without samples is left out, and what was skipped has the same numbers."
+    good = [item for item, _ in Files(samples, 12)]
+    items = [(b'no image' if k in (0, 5, 6, 7, 10) else good[k], k) for k in range(12)]
+    indexed, stream = ImageDataset('', items, on_error='skip'), IterableImageDataset(reader=items, on_error='skip')
+    settings = dict(input_size=32, batch_size=2, device='cpu', num_workers=0)
+    expected, found = (list(create_loader(dataset, **settings)) for dataset in (indexed, stream))
+    assert [targets.tolist() for _, targets in found] == [[1], [2, 3], [4], [8, 9], [11]]
+    assert all(torch.equal(a, b) for one, other in zip(expected, found, strict=True) for a, b in zip(one, other, strict=True))
+    assert [bad.index for bad in stream.bad_samples] == [bad.index for bad in indexed.bad_samples] == [0, 5, 6, 7, 10]
+
+
+def noise(target): return random.randrange(2**20)
+
+
+def test_target_transforms_and_collate_functions_draw_the_numbers_of_their_samples(samples):
+    "As with indexed data: any number of workers, and the same again."
+    def drawn(num_workers, **settings):
+        stream = IterableImageDataset(reader=Files(samples, 8), target_transform=noise)
+        with create_loader(stream, 16, 4, seed=2, num_workers=num_workers, **settings) as loader: return [batch[1] for batch in loader]
+    numbers = [sorted(torch.cat(drawn(num_workers, device='cpu')).tolist()) for num_workers in (0, 2, 0)]
+    assert numbers[0] == numbers[1] == numbers[2] and len(set(numbers[0])) == 8
+    together = [drawn(0, use_prefetcher=False, collate_fn=noisy) for _ in range(2)]
+    assert all(map(torch.equal, *together))

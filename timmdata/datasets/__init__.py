@@ -5,11 +5,11 @@ from .image_dataset import ImageDataset, IterableImageDataset
 from .packing import PackReport, check_pack, write_pack
 from .relabel import LabelMap, LabelReport, classes_of, relabel, targets_of
 from .voc import voc_table
-from .wrappers import TransformedIterableDataset, base_datasets, describe, fingerprint, unwrap
+from .wrappers import base_datasets, describe, fingerprint, unwrap
 
 __all__ = [
     'ImageDataset', 'IterableImageDataset', 'create_dataset', 'open_splits',
     'LabelMap', 'LabelReport', 'classes_of', 'relabel', 'targets_of', 'voc_table',
     'AugMixDataset', 'write_pack', 'check_pack', 'PackReport',
-    'TransformedIterableDataset', 'base_datasets', 'describe', 'fingerprint', 'unwrap',
+    'base_datasets', 'describe', 'fingerprint', 'unwrap',
 ]

@@ -17,7 +17,6 @@ import torch
 from ..core.arguments import warn_caller
 from ..core.checks import check_statistics
 from ..core.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
-from ..datasets.wrappers import TransformedIterableDataset
 from .base import FromParts, HostLoader, Loader, as_host_loader, find_mixing
 from .consumer import Consumer
 from .side_stream import SideStream, create_stream, iterate_ahead, move_to_device
@@ -201,12 +200,6 @@ class PrefetchLoader(Loader):
         self._stream: SideStream | None = None
 
     # what training scripts read from a loader
-
-    @property
-    def dataset(self) -> Any:
-        "Return the user's dataset; None if the loader has none."
-        dataset = self.loader.dataset
-        return dataset.dataset if isinstance(dataset, TransformedIterableDataset) else dataset
 
     @property
     def parts(self) -> tuple:

@@ -73,8 +73,8 @@ def _own_policies(transforms: Sequence[SampleTransform]) -> list[Any]:
 
 def _is_read_by_user(base: ImageDataset) -> bool:
     "Return whether code of the user takes part when the bytes of a sample are read."
-    return (base.target_transform is not None or type(base) is not ImageDataset
-            or not type(base.reader).__module__.startswith('timmdata.'))
+    parts = base, base.reader
+    return base.target_transform is not None or not all(type(part).__module__.startswith('timmdata.') for part in parts)
 
 
 def _shares_its_reader(base: Any) -> bool:

@@ -3,7 +3,7 @@ from .auto_augment import (
     AugMixAugment, AutoAugment, RandAugment, ThreeAugment, augment_and_mix_transform,
     auto_augment_policy, auto_augment_transform, create_policy, rand_augment_ops, rand_augment_transform,
 )
-from .factory import compose_transform, create_transform
+from .factory import create_transform
 from .geometry import (
     CenterCropOrPad, MaybePILToTensor, MaybeToTensor, RandomCropOrPad, RandomResizedCropAndInterpolation, ResizeKeepRatio,
     TrimBorder, center_crop_or_pad, crop_or_pad, interp_mode_to_str, str_to_interp_mode, str_to_pil_interp,
@@ -21,7 +21,7 @@ from ..timm_names import names_of as _names_of
 
 __all__ = [
     'AugmentSettings', 'ErasingSettings',
-    'compose_transform', 'create_transform',
+    'create_transform',
     'CenterCropOrPad', 'MaybePILToTensor', 'MaybeToTensor', 'RandomCropOrPad', 'RandomResizedCropAndInterpolation',
     'ResizeKeepRatio', 'TrimBorder', 'center_crop_or_pad', 'crop_or_pad', 'interp_mode_to_str', 'str_to_interp_mode',
     'str_to_pil_interp',
