@@ -1,7 +1,9 @@
 "`timmdata doctor --stages`: the stages by the clock, with tiny settings."
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import torch
 from grids import few
 from loader_parts import SlowTransform, children
 
@@ -35,6 +37,24 @@ def test_no_process_is_left(samples):
     diagnose(ImageDataset(samples), 64, 16, num_images=32, rounds=1, num_workers=1, worker_type='processes', device='cpu',
              with_changes=False)
     assert not children()
+
+
+class CountsCores:
+    "A dataset that notes how many cores torch uses in its own thread, and in a thread that begins meanwhile."
+    def __init__(self, images): self.images, self.found = images, set()
+
+    def __len__(self): return len(self.images)
+
+    def __getitem__(self, index):
+        with ThreadPoolExecutor(1) as pool: self.found.add((torch.get_num_threads(), pool.submit(torch.get_num_threads).result()))
+        return self.images[index]
+
+
+def test_only_the_thread_that_measures_is_limited_to_one_core(samples):
+    torch.set_num_threads(2)
+    dataset = CountsCores(ImageDataset(samples))
+    measure_stages(create_loader(dataset, 64, 16, num_workers=0, device='cpu'), 16, 1)
+    assert dataset.found == {(1, 2)} and torch.get_num_threads() == 2
 
 
 SETTINGS = [dict(color_jitter=None), dict(auto_augment='rand-m9-mstd0.5'), dict(backend='pillow'), dict(num_aug_splits=2),

@@ -10,12 +10,14 @@ import statistics
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
 from torch.utils.data import Dataset, Subset
 
 from ..core.clock import clock, stopwatch
+from ..core.cores import OneCore
 from ..core.rng import seeded
 from ..loaders.batch_loader import BatchLoader
 from ..loaders.prefetch import PrefetchLoader
@@ -104,7 +106,7 @@ def measure_stages(
     rounds: int = 5,
     progress: bool = False,
 ) -> list[StageTime]:
-    """Time every stage in this thread, except the transfer from the workers.
+    """Time every stage on one core, except the transfer from the workers.
 
     Args:
         loader: Loader from `create_loader`; its workers are not started.
@@ -119,18 +121,18 @@ def measure_stages(
     memory = torch.empty(num_bytes, dtype=torch.uint8, device='cpu')
     num_views = sum(map(len, batches)) * builder.num_splits
     found = [defaultdict(lambda: np.zeros(2)) for _ in range(rounds + 1)]
-    num_threads = torch.get_num_threads()
-    torch.set_num_threads(1)   # as in a worker
-    try:
+
+    def seconds_of(keys: list[SampleKey]) -> dict[str, Any]:
+        with seeded(0), stopwatch() as seconds:
+            made = _take_through(builder, keys, memory)
+            if made is not None and isinstance(loader, PrefetchLoader):
+                _transform_batch(loader, made)
+        return seconds
+
+    with OneCore() as on_one_core:   # as in a worker
         for number, keys in in_turns(batches, rounds, 'stages', progress):
-            with seeded(0), stopwatch() as seconds:
-                made = _take_through(builder, keys, memory)
-                if made is not None and isinstance(loader, PrefetchLoader):
-                    _transform_batch(loader, made)
-            for name, spent in seconds.items():
+            for name, spent in on_one_core(seconds_of, keys).items():
                 found[number][name] += np.array(spent) * 1000 / num_views
-    finally:
-        torch.set_num_threads(num_threads)
     for milliseconds in found:
         if 'full' not in milliseconds:
             continue
