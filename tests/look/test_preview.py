@@ -4,6 +4,7 @@ import random
 import subprocess
 import sys
 import warnings
+from functools import wraps
 
 import numpy as np
 import pytest
@@ -14,8 +15,7 @@ from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F
 
 from timmdata import ImageDataset, Mixup, create_loader, explore, preview
-from timmdata.look.pictures import denormalize, to_uint8_array
-from timmdata.look.preview import spread_indexes
+from timmdata.look.pictures import denormalize, spread_indexes, to_uint8_array
 from timmdata.transforms.policy import Policy
 
 pytestmark = pytest.mark.timeout(60)
@@ -152,6 +152,7 @@ def test_warnings_of_the_library_are_not_swallowed(explorer, monkeypatch):
     module = sys.modules['timmdata.look.preview']
     create = module.create_loader
 
+    @wraps(create)
     def warning(*args, **settings):
         warnings.warn('look out', stacklevel=2)
         return create(*args, **settings)

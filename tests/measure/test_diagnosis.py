@@ -13,7 +13,7 @@ from PIL import Image
 from timmdata.core.cores import available_cores
 from timmdata.datasets.image_dataset import ImageDataset
 from timmdata.loader import create_loader
-from timmdata.look.paste import loader_call
+from timmdata.look.preview import loader_call
 from timmdata.measure.diagnosis import WORKERS, Diagnosis, diagnose, find_bottleneck, format_diagnosis
 from timmdata.measure.machine import Trial
 from timmdata.measure.stages import StageTime

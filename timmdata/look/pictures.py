@@ -5,9 +5,12 @@
 # %% auto #0
 __all__ = ['Box', 'denormalize', 'to_uint8_array', 'notebook_figure', 'drawable', 'Picture', 'box_color', 'draw_sheet',
            'show_images', 'show_image', 'names_by_index', 'target_title', 'batch_rows', 'is_patches', 'show_batch',
-           'show_transform', 'mixing_text', 'replay_images', 'title_lines', 'replay_rows', 'show_replay']
+           'show_transform', 'mixing_text', 'replay_images', 'title_lines', 'replay_rows', 'show_replay',
+           'show_thumbnails', 'spread_indexes', 'dataset_html', 'batch_html']
 
 # %% ../../nbs/look/00_pictures.ipynb #80473ecb
+import base64
+import html
 import io
 import math
 import textwrap
@@ -26,9 +29,10 @@ from ..core.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from ..core.faults import printable
 from ..core.rng import sample_seed, seeded
 from ..core.sample import fields_of, image_tensors, sample_image
+from ..datasets.image_dataset import ImageDataset
 from ..loaders.batch_loader import BatchLoader
 from ..loaders.prefetch import PrefetchLoader
-from ..pipeline.fetch import Replay
+from ..pipeline.fetch import HostBatch, Replay
 from ..pipeline.params import DrawnStep
 from ..pipeline.patch_formats import unpatchify
 
@@ -692,3 +696,100 @@ def show_replay(
     if ncols == 2 and len(rows) > 1:
         ncols = 4   # two samples per row
     return draw_sheet(pictures, ncols, size)
+
+# %% ../../nbs/look/00_pictures.ipynb #ecf9d752
+def _figure(image: Image.Image, label: str) -> str:
+    "Format one image as a JPEG inside the page, with a label below it."
+    image = image.convert('RGB')
+    content = io.BytesIO()
+    image.thumbnail((128, 64))
+    image.save(content, 'JPEG', quality=80)
+    return ('<figure style="display:inline-block;margin:4px">'
+            '<img src="data:image/jpeg;base64,'
+            f'{base64.b64encode(content.getvalue()).decode()}" alt="">'
+            f'<figcaption>{html.escape(printable(label))}</figcaption></figure>')
+
+
+def show_thumbnails(
+    text: str,
+    images: Sequence[Image.Image],
+    labels: Sequence[str],
+) -> str:
+    """Format a text and a row of small images, at most 64 pixels high, as HTML.
+
+    Args:
+        text: Text above the images.
+        images: Images of any size and mode.
+        labels: One label per image, shown below it.
+
+    Returns:
+        The HTML.
+    """
+    figures = ''.join(map(_figure, images, labels))
+    return f'<pre>{html.escape(text)}</pre><div>{figures}</div>'
+
+# %% ../../nbs/look/00_pictures.ipynb #f7af29f7
+def spread_indexes(
+    length: int,
+    count: int,
+) -> list[int]:
+    """Choose evenly spread indexes; in class folders, these belong to different classes.
+
+    Args:
+        length: Number of samples.
+        count: Maximum number of indexes.
+    """
+    check_whole('length', length, 1)
+    check_whole('count', count, 1)
+    if count >= length:
+        return list(range(length))
+    return [round((k + 0.5) * length / count - 0.5) for k in range(count)]
+
+# %% ../../nbs/look/00_pictures.ipynb #a5219b8d
+def dataset_html(
+    dataset: ImageDataset,
+) -> str:
+    """Format the `repr` of a dataset and eight of its images as HTML.
+
+    Args:
+        dataset: Dataset; it may have damaged files.
+
+    Returns:
+        The HTML.
+    """
+    images = []
+    labels = []
+    names = names_by_index(None, dataset)
+    for index in spread_indexes(len(dataset), 8) if len(dataset) else ():
+        try:
+            data, target, *_ = dataset.reader[index]
+            images.append(dataset.pixels(data, 'pillow').image)
+        except OSError:
+            continue
+        labels.append(target_title(target, names))
+    return show_thumbnails(repr(dataset), images, labels)
+
+# %% ../../nbs/look/00_pictures.ipynb #e17a7816
+def batch_html(
+    batch: HostBatch | Replay,
+) -> str:
+    """Format the first eight images of a batch as HTML.
+
+    Args:
+        batch: Batch with the keys of its samples.
+
+    Returns:
+        The HTML.
+    """
+    # of several views, show the first
+    found = next(iter(image_tensors(sample_image(batch.batch))), None)
+    is_images = isinstance(found, torch.Tensor) and found.ndim == 4 and found.shape[1] in (1, 3, 4)
+    images = [
+        Image.fromarray(to_uint8_array(image)) for image, in batch_rows(found[:8])
+    ] if is_images else []
+    labels = [f'{key.index}' for key in batch.keys]
+    return show_thumbnails(f'{type(batch).__name__} of {len(labels)} samples', images, labels)
+
+# %% ../../nbs/look/00_pictures.ipynb #67d0bf7e
+for kind, html_of in (ImageDataset, dataset_html), (HostBatch, batch_html), (Replay, batch_html):
+    kind._repr_html_ = html_of
