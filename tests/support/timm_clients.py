@@ -1,7 +1,7 @@
 """timm's own scripts and tests with `timm.data` replaced by `timmdata` in their imports, and nothing else.
 
 They lie beside a developer's checkout, as the photographs do: read at run time, written to a temporary folder, never copied into
-this repository. The tables say which flags and which tests are run; `benchmarks/timm_scripts.py` records what came of them.
+this repository. The tables say which flags and which tests are run; `benchmarks/results/timm_scripts.json` says what came of them.
 """
 import ast
 import importlib
