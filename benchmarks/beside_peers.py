@@ -259,8 +259,8 @@ def chosen(a: argparse.Namespace, peers: list[tuple[str, str]]) -> list[tuple[st
 
 
 def measure(name: str, a: argparse.Namespace, peers: list[tuple[str, str]], photographs: Callable[[Path], Path],
-            base: str = 'timm_pillow', **settings: Any):
-    "Compare the peers in each work and write the results; `photographs` fills a folder with the files of a work."
+            base: str = 'timm_pillow', counted: Callable[[Path], dict] = lambda data: {}, **settings: Any):
+    "Compare the peers in each work and write the results, and what is counted; `photographs` fills a folder with the files of a work."
     a.python, measured = dict(pair.split('=', 1) for pair in a.python), {}
     print(versions('torch'))
     with tempfile.TemporaryDirectory(prefix=f'{name}-') as scratch:
@@ -273,9 +273,10 @@ def measure(name: str, a: argparse.Namespace, peers: list[tuple[str, str]], phot
                 asked |= dict(data_dir=str(linked(large, a.repeats, 8 * a.num_workers, scratch/'phone')), batch_size=8)
             if a.check: check(work, peers, a, asked, log)
             else: measured[work] = compare(work, peers, a, asked, log, base)
+        more = {} if a.check else counted(data)
         print(f'\n{(time.time() - began) / 60:.0f} minutes.')
     about = dict(num_workers=a.num_workers, batch_size=a.batch_size, rounds=a.rounds, repeats=a.repeats)
-    if not a.check: write_results(name, about | settings, results=measured)
+    if not a.check: write_results(name, about | settings, results=measured, **more)
 
 
 def linked_photographs(a: argparse.Namespace, scratch: Path) -> Path:
