@@ -11,16 +11,14 @@ The numbers go to results/naflex.json; `python benchmarks/results.py` prints the
 import argparse
 import json
 import sys
-import tempfile
-import time
+from functools import partial
 from pathlib import Path
 
 import timm.data
 import torch
 from beside_peers import PEERS as FOLDER
-from beside_peers import WORKS, check, compare, linked
-from results import RESULTS, read_results, rounded, write_results
-from side_by_side import versions
+from beside_peers import WORKS, chosen, linked_photographs, measure, parser_of
+from results import rounded
 
 import timmdata
 
@@ -76,36 +74,21 @@ def count_all(data: Path, a) -> dict[str, dict[str, dict[str, float]]]:
     return found
 
 
+def photographs_and_plan(a: argparse.Namespace, scratch: Path) -> Path:
+    "Links to the photos, and the plan that timm follows in `schedule`."
+    folder = linked_photographs(a, scratch)
+    (scratch/PLAN).write_text(json.dumps(planned(folder, a)))
+    return folder
+
+
+def counted(a: argparse.Namespace, photographs: Path) -> dict:
+    plan = json.loads((photographs.parent/PLAN).read_text())
+    return dict(plan=plan, epochs=count_all(photographs, a))
+
+
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
-    parser.add_argument('data', type=Path)
-    parser.add_argument('--works', default=','.join(SETTINGS))
-    parser.add_argument('--rounds', type=int, default=5)
-    parser.add_argument('--repeats', type=int, default=2, help='number of times an epoch repeats the photos')
-    parser.add_argument('--num-workers', type=int, default=2, help='worker processes or threads of each loader')
-    parser.add_argument('--batch-size', type=int, default=8, help='for the longest sequences; shorter ones have larger batches')
-    parser.add_argument('--python', action='append', default=[], metavar='PEER=PATH', help='Python interpreter of a peer')
-    parser.add_argument('--keep', action='store_true', help='keep other works in results/naflex.json (same day and settings)')
-    parser.add_argument('--check', action='store_true', help='print what a batch of each peer looks like instead of measuring')
-    a = parser.parse_args()
-    a.python = dict(pair.split('=', 1) for pair in a.python)
-    print(versions('torch', 'timm', 'pillow'))
-    with tempfile.TemporaryDirectory(prefix='naflex-') as scratch:
-        scratch, began, measured = Path(scratch), time.time(), {}
-        photographs = linked(a.data, a.repeats, a.batch_size * a.num_workers, scratch/'photographs')
-        plan = planned(photographs, a)
-        (scratch/PLAN).write_text(json.dumps(plan))
-        for work in a.works.split(','):
-            settings = dict(data_dir=str(photographs), work=work, workers=a.num_workers, batch_size=a.batch_size, scratch=str(scratch))
-            log = Path(tempfile.gettempdir())/'beside_naflex.log'
-            if a.check: check(work, PEERS, a, settings, log)
-            else: measured[work] = compare(work, PEERS, a, settings, log, 'naflex_timm')
-        counted = {} if a.check else count_all(photographs, a)
-        print(f'\n{(time.time() - began) / 60:.0f} minutes.')
-    if not a.check:
-        settings = dict(num_workers=a.num_workers, batch_size=a.batch_size, rounds=a.rounds, repeats=a.repeats, plan=plan)
-        known = read_results('naflex')['results'] if a.keep and (RESULTS/'naflex.json').exists() else {}
-        write_results('naflex', settings, results={**known, **measured}, epochs=counted)
+    a = parser_of(__doc__, ','.join(SETTINGS), rounds=5, repeats=2, batch_size=8).parse_args()   # of the longest sequences
+    measure('naflex', a, chosen(a, PEERS), partial(photographs_and_plan, a), 'naflex_timm', partial(counted, a))
 
 
 if __name__ == '__main__': main()

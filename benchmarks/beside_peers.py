@@ -1,6 +1,6 @@
 """timmdata compared with other loaders: the same photos, work, batches and number of workers; throughput and CPU time.
 
-    python benchmarks/beside_peers.py DIR [--works train,jitter,eval,phone] [--rounds 7] [--ours '{"worker_type": "threads"}']
+    python benchmarks/beside_peers.py DIR [--works train,jitter,eval,phone] [--rounds 7] [--peers timm_pillow,timmdata_]
 
 DIR contains class folders. Each loader runs in its own process, which is stopped (SIGSTOP) while the others run, so that no loader works
 ahead between its epochs. In an epoch, each worker makes the same number of batches. The loaders take turns, one epoch per round; the first
@@ -19,15 +19,20 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from functools import partial
 from multiprocessing import Pipe
 from pathlib import Path
+from typing import Any
 
 import psutil
 from results import rounded, write_results
 from side_by_side import cpu_seconds, process_tree, versions
 
 PEERS = Path(__file__).parent/'peers'
-ALL = 'timm_pillow,timmdata_,torchvision_pil,torchvision_tensor,dali_cpu,ffcv_,spdl_,grain_,decode_only'
+OURS = [dict(worker_type='threads'), dict(worker_type='processes'), dict(backend='torchvision')]
+ALL = [('timm_pillow', '{}'), *(('timmdata_', json.dumps(options)) for options in OURS),
+       *((module, '{}') for module in ('torchvision_pil', 'torchvision_tensor', 'dali_cpu', 'ffcv_', 'spdl_', 'grain_', 'decode_only'))]
 WORKS = dict(train='RandomResizedCrop, flip', jitter='RandomResizedCrop, flip, color jitter 0.4',
              eval='evaluation: shorter edge 256 bicubic, center crop', phone='RandomResizedCrop, flip of 12-megapixel photographs')
 
@@ -228,47 +233,60 @@ def check(work: str, peers: list, a, settings: dict, log: Path):
             if isinstance(loader, Loader): loader.close()
 
 
-def arguments():
-    parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
+def parser_of(description: str, works: str, rounds: int, repeats: int, batch_size: int = 64) -> argparse.ArgumentParser:
+    "The options that all comparisons of peers have, with their defaults."
+    parser = argparse.ArgumentParser(description=description.split('\n')[0])
     parser.add_argument('data', type=Path)
-    parser.add_argument('--peers', default=ALL, help='comma-separated modules of benchmarks/peers')
-    parser.add_argument('--works', default='train,jitter,eval', help='comma-separated: train, jitter, eval, phone')
-    parser.add_argument('--rounds', type=int, default=7)
-    parser.add_argument('--repeats', type=int, default=3, help='number of times an epoch repeats the photos')
+    parser.add_argument('--works', default=works, help=f'comma-separated: {works}')
+    parser.add_argument('--rounds', type=int, default=rounds)
+    parser.add_argument('--repeats', type=int, default=repeats, help='number of times an epoch repeats the photos')
     parser.add_argument('--num-workers', type=int, default=2, help='worker processes or threads of each loader')
-    parser.add_argument('--batch-size', type=int, default=64)
+    parser.add_argument('--batch-size', type=int, default=batch_size)
     parser.add_argument('--phone', type=int, default=24, metavar='N', help='number of 12-megapixel photos, in batches of 8')
-    parser.add_argument('--ours', action='append', help="further arguments of timmdata's create_loader, as JSON; repeat for more rows")
-    parser.add_argument('--options', action='append', default=[], metavar='PEER=JSON', help='options of a peer')
+    parser.add_argument('--peers', default='', help='comma-separated modules of benchmarks/peers; default: all')
+    parser.add_argument('--options', action='append', default=[], metavar='PEER=JSON', help='options of a peer; repeat for more rows')
     parser.add_argument('--python', action='append', default=[], metavar='PEER=PATH', help='Python interpreter of a peer')
     parser.add_argument('--check', action='store_true', help='print what a batch of each peer looks like instead of measuring')
-    a = parser.parse_args()
-    a.python, a.options = (dict(pair.split('=', 1) for pair in pairs) for pairs in (a.python, a.options))
-    a.ours = a.ours or ['{}']
-    return a
+    return parser
+
+
+def chosen(a: argparse.Namespace, peers: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    "The peers that are asked for, with the options that are asked for."
+    given = [tuple(pair.split('=', 1)) for pair in a.options]
+    named = {module for module, _ in given}
+    peers = [*(peer for peer in peers if peer[0] not in named), *given]
+    return [peer for peer in peers if not a.peers or peer[0] in a.peers.split(',')]
+
+
+def measure(name: str, a: argparse.Namespace, peers: list[tuple[str, str]], photographs: Callable[[Path], Path],
+            base: str = 'timm_pillow', counted: Callable[[Path], dict] = lambda data: {}, **settings: Any):
+    "Compare the peers in each work and write the results, and what is counted; `photographs` fills a folder with the files of a work."
+    a.python, measured = dict(pair.split('=', 1) for pair in a.python), {}
+    print(versions('torch'))
+    with tempfile.TemporaryDirectory(prefix=f'{name}-') as scratch:
+        scratch, began, log = Path(scratch), time.time(), Path(tempfile.gettempdir())/f'beside_{name}.log'
+        data = photographs(scratch)
+        for work in a.works.split(','):
+            asked = dict(data_dir=str(data), work=work, workers=a.num_workers, batch_size=a.batch_size, scratch=str(scratch))
+            if work == 'phone':
+                large = phone_photographs(a.data, a.phone, scratch/'large')
+                asked |= dict(data_dir=str(linked(large, a.repeats, 8 * a.num_workers, scratch/'phone')), batch_size=8)
+            if a.check: check(work, peers, a, asked, log)
+            else: measured[work] = compare(work, peers, a, asked, log, base)
+        more = {} if a.check else counted(data)
+        print(f'\n{(time.time() - began) / 60:.0f} minutes.')
+    about = dict(num_workers=a.num_workers, batch_size=a.batch_size, rounds=a.rounds, repeats=a.repeats)
+    if not a.check: write_results(name, about | settings, results=measured, **more)
+
+
+def linked_photographs(a: argparse.Namespace, scratch: Path) -> Path:
+    "Links to the photos, so many that each worker makes the same number of batches."
+    return linked(a.data, a.repeats, a.batch_size * a.num_workers, scratch/'photographs')
 
 
 def main():
-    a = arguments()
-    peers = [(module, options) for module in a.peers.split(',')
-             for options in (a.ours if module == 'timmdata_' else [a.options.get(module, '{}')])]
-    print(versions('torch'))
-    with tempfile.TemporaryDirectory(prefix='peers-') as scratch:
-        scratch, began, measured = Path(scratch), time.time(), {}
-        photographs = linked(a.data, a.repeats, a.batch_size * a.num_workers, scratch/'photographs')   # equal batches per worker
-        for work in a.works.split(','):
-            data, batch_size = photographs, a.batch_size
-            if work == 'phone':
-                batch_size, large = 8, phone_photographs(a.data, a.phone, scratch/'large')
-                data = linked(large, a.repeats, batch_size * a.num_workers, scratch/'phone')
-            settings = dict(data_dir=str(data), work=work, workers=a.num_workers, batch_size=batch_size, scratch=str(scratch))
-            log = Path(tempfile.gettempdir())/'beside_peers.log'
-            if a.check: check(work, peers, a, settings, log)
-            else: measured[work] = compare(work, peers, a, settings, log)
-        print(f'\n{(time.time() - began) / 60:.0f} minutes.')
-    if not a.check:
-        settings = dict(num_workers=a.num_workers, batch_size=a.batch_size, rounds=a.rounds, phone_batch_size=8)
-        write_results('peers', settings, results=measured)
+    a = parser_of(__doc__, 'train,jitter,eval,phone', rounds=7, repeats=3).parse_args()
+    measure('peers', a, chosen(a, ALL), partial(linked_photographs, a), phone_batch_size=8)
 
 
 if __name__ == '__main__': main()

@@ -8,48 +8,19 @@ peers/requirements.txt lists what to install. With `--check`, the script prints 
 batch is checked: a view that is missing or has another size is an error. The numbers go to results/views.json;
 `python benchmarks/results.py` prints the table. Use an otherwise idle machine.
 """
-import argparse
 import json
-import tempfile
-import time
-from pathlib import Path
+from functools import partial
 
-from beside_peers import WORKS, check, compare, linked
-from results import write_results
-from side_by_side import versions
+from beside_peers import WORKS, chosen, linked_photographs, measure, parser_of
 
 WORKS.update(dino="DINO's ten views of a photograph", simclr="SimCLR's two views of a photograph")
 OURS = [('views_timmdata', json.dumps(dict(worker_type=workers))) for workers in ('threads', 'processes')]
-PEERS = [('views_torchvision', '{}'), *OURS, ('views_lightly', '{}'), ('views_dali', '{}'), ('decode_only', '{}')]
+PEERS = [('views_torchvision', '{}'), *OURS, ('views_dali', '{}'), ('decode_only', '{}')]
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
-    parser.add_argument('data', type=Path)
-    parser.add_argument('--works', default='dino,simclr')
-    parser.add_argument('--rounds', type=int, default=5)
-    parser.add_argument('--repeats', type=int, default=2, help='number of times an epoch repeats the photos')
-    parser.add_argument('--num-workers', type=int, default=2, help='worker processes or threads of each loader')
-    parser.add_argument('--batch-size', type=int, default=64)
-    parser.add_argument('--peers', default='', help='comma-separated peers to measure; default: all')
-    parser.add_argument('--python', action='append', default=[], metavar='PEER=PATH', help='Python interpreter of a peer')
-    parser.add_argument('--check', action='store_true', help='print what a batch of each peer looks like instead of measuring')
-    a = parser.parse_args()
-    a.python = dict(pair.split('=', 1) for pair in a.python)
-    peers = [peer for peer in PEERS if not a.peers or peer[0] in a.peers.split(',')]
-    print(versions('torch', 'torchvision', 'pillow'))
-    with tempfile.TemporaryDirectory(prefix='views-') as scratch:
-        scratch, began, measured = Path(scratch), time.time(), {}
-        photographs = linked(a.data, a.repeats, a.batch_size * a.num_workers, scratch/'photographs')   # equal batches per worker
-        for work in a.works.split(','):
-            settings = dict(data_dir=str(photographs), work=work, workers=a.num_workers, batch_size=a.batch_size, scratch=str(scratch))
-            log = Path(tempfile.gettempdir())/'beside_views.log'
-            if a.check: check(work, peers, a, settings, log)
-            else: measured[work] = compare(work, peers, a, settings, log, 'views_torchvision')
-        print(f'\n{(time.time() - began) / 60:.0f} minutes.')
-    if not a.check:
-        settings = dict(num_workers=a.num_workers, batch_size=a.batch_size, rounds=a.rounds, repeats=a.repeats)
-        write_results('views', settings, results=measured)
+    a = parser_of(__doc__, 'dino,simclr', rounds=5, repeats=2).parse_args()
+    measure('views', a, chosen(a, PEERS), partial(linked_photographs, a), 'views_torchvision')
 
 
 if __name__ == '__main__': main()

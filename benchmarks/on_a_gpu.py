@@ -14,7 +14,6 @@ minute says that it goes on. With `--dry-run`, every part runs for a moment, on 
     headroom  images per second of a training step, relative to batches that stay on the device, and waits; the bar is that of MLPerf
               Storage, 0.90
     cores     images per second that 2, 4, 8 … cores bring to the device
-    nvjpeg    JPEGs decoded on the device: rate, difference of the pixels, and what a training step loses meanwhile
     learning  ten epochs of ten classes from scratch, three seeds, this library and timm
 """
 import argparse
@@ -378,42 +377,6 @@ def cores(a: argparse.Namespace) -> dict[str, Any]:
     return {'images_per_s': found}
 
 
-def nvjpeg(a: argparse.Namespace) -> dict[str, Any]:
-    "torchvision's `decode_jpeg` on the device, and a training step beside it."
-    from torchvision.io import decode_jpeg, read_file
-    files = [path for path in sorted(a.photos.rglob('*')) if path.suffix.lower() in ('.jpg', '.jpeg')]
-    if DEVICE.type != 'cuda': return {'skipped': 'no CUDA device'}
-    decoded = [(one, decode_jpeg(one)) for one in map(read_file, map(str, files))]
-    data, here = zip(*[(one, image) for one, image in decoded if len(image) == 3][:16 if a.dry_run else 200])
-    data = list(data)
-    there = decode_jpeg(data, device=DEVICE)
-    differences = [(x.cpu().int() - y.int()).abs() for x, y in zip(there, here, strict=True)]
-    worst = max(int(one.max()) for one in differences)
-    mean = statistics.mean(float(one.float().mean()) for one in differences)
-    del there, here
-
-    def decode(seconds: float) -> float:
-        wait_for_device()
-        start, count = time.perf_counter(), 0
-        while time.perf_counter() - start < seconds:
-            count += len(decode_jpeg(data[:100], device=DEVICE))
-        wait_for_device()
-        return count / (time.perf_counter() - start)
-
-    decode(0.5)
-    alone = decode(a.seconds / 2)
-    train = trainer(timm.create_model('resnet50', num_classes=1000), False)
-    with feed_of('resident', a.data, 256, 224, 0) as feed:
-        undisturbed = steps('training alone', feed, train, a.seconds / 2, 12)['images_per_s']
-        beside = []
-        thread = threading.Thread(target=lambda: beside.append(decode(a.seconds / 2 + 1)))
-        thread.start()
-        disturbed = steps('training beside', feed, train, a.seconds / 2, 2)['images_per_s']
-        thread.join()
-    return {'images_per_s': alone, 'beside_training': beside[0], 'training_keeps': disturbed / undisturbed,
-            'pixel_difference_max': worst, 'pixel_difference_mean': mean, 'torchvision': torchvision.__version__}
-
-
 def learning(a: argparse.Namespace) -> dict[str, Any]:
     "Top-1 in percent after ten epochs from scratch, with the same model, seeds and schedule."
     train_data, val_data = a.learn or split_subset(a.photos, a.scratch/'learning', *([40, 10] if a.dry_run else []))
@@ -449,7 +412,7 @@ def learning(a: argparse.Namespace) -> dict[str, Any]:
     return {'top1': found, 'epochs': num_epochs, 'images': len(train_set), 'classes': num_classes}
 
 
-PARTS = {part.__name__: part for part in (tests, streams, exact, kernels, headroom, cores, nvjpeg, learning)}
+PARTS = {part.__name__: part for part in (tests, streams, exact, kernels, headroom, cores, learning)}
 
 
 def main():

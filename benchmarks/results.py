@@ -63,28 +63,6 @@ def peers_table(
     return '\n'.join(lines)
 
 
-def store_peers_table(
-    record: dict[str, Any],   # written by beside_store_peers.py
-) -> str:
-    "The table of streaming loaders: speed relative to timmdata in the first and second epoch, and the first batch after a kill."
-    speeds, [kills] = record['epochs'], record['kills'].values()
-    heads = ['disk' if latency == 'disk' else f'{latency} ms, two epochs' for latency in speeds]
-    lines = [f'| loader | {" | ".join(heads)} | CPU-ms, two epochs | after a kill | elsewhere | same samples | same pixels |',
-             '|---' * (len(heads) + 6) + '|']
-    *_, last = speeds
-    for name, found in speeds[last].items():
-        rows = {latency: loaders.get(name) for latency, loaders in speeds.items()}
-        cells = [row and (f'{row["second_ratio"]:.2f}' if latency == 'disk' else f'{row["first_ratio"]:.2f} · {row["second_ratio"]:.2f}')
-                 for latency, row in rows.items()]
-        kill, shown = kills[name], f'**{name}**' if name.startswith('timmdata') else name
-        cells += [f'{found["first_cpu_ms"]:.1f} · {found["second_cpu_ms"]:.1f}']
-        cells += [f'{kill["seconds_here"]:.2f} s', f'{kill["seconds_elsewhere"]:.2f} s']
-        cells += ['yes' if kill[f'same_{what}_here'] == kill[f'same_{what}_elsewhere'] == record['settings']['kills'] else 'no'
-                  for what in ('samples', 'pixels')]
-        lines.append(f'| {shown} | {" | ".join(cell or "" for cell in cells)} |')
-    return '\n'.join(lines)
-
-
 def naflex_table(
     epochs: dict[str, dict[str, dict[str, float]]],   # loader or mode → work → numbers
 ) -> str:
@@ -97,12 +75,6 @@ def naflex_table(
                  for one in found.values()]
         lines.append(f'| {shown} | {" | ".join(cells)} |')
     return '\n'.join(lines)
-
-
-if __name__ == '__main__':
-    for name in 'peers', 'packed', 'views', 'naflex': print(peers_table(read_results(name)['results']), end='\n\n')
-    print(store_peers_table(read_results('store_peers')), end='\n\n')
-    print(naflex_table(read_results('naflex')['epochs']))
 
 
 def decode_table(
@@ -119,3 +91,9 @@ def decode_table(
         cells = [f'{rows[name]["images_per_s"]:,.0f} ({rows[name]["share"]:.2f})' for rows in cores.values()]
         lines.append(f'| {label} | {" | ".join(cells)} |')
     return '\n'.join(lines)
+
+
+if __name__ == '__main__':
+    for name in 'peers', 'packed', 'views', 'naflex': print(peers_table(read_results(name)['results']), end='\n\n')
+    print(naflex_table(read_results('naflex')['epochs']), end='\n\n')
+    print(decode_table(read_results('decode_limit')['cores']))

@@ -2,16 +2,12 @@
 
 'epoch' runs one and answers {images, seconds, first}; the first one makes the loader and `first` are its seconds to the first batch.
 'check PATH' stores the first batch's images and answers their shape, type, mean and standard deviation.
-'begin COUNT PATH' trains for some batches of an epoch and stores the loader's state; 'resume PATH' goes on there with a new loader.
 """
-import hashlib
 import importlib
 import json
-import pickle
 import sys
 import time
 from multiprocessing.connection import Connection
-from pathlib import Path
 
 
 class Child:
@@ -39,33 +35,6 @@ class Child:
         np.save(path, images.numpy())
         for _ in batches: pass
         return found
-
-    def begin(self, count: int, path: str) -> dict:
-        "Digests of the first batches; after each, the state is stored, if there is one. The epoch stays as it is."
-        self.seed()
-        self.batches, digests = iter(self.made()), []
-        while len(digests) < count:
-            digests.append(digest(next(self.batches)))
-            if hasattr(self.loader, 'state_dict'): Path(path).write_bytes(pickle.dumps(self.loader.state_dict()))
-        return dict(digests=digests)
-
-    def resume(self, path: str) -> dict:
-        "Seconds from nothing but imports to the first batch after a state, and its digest."
-        self.seed()
-        start = time.perf_counter()
-        loader = self.made()
-        if Path(path).exists(): loader.load_state_dict(pickle.loads(Path(path).read_bytes()))
-        batch = next(iter(loader))
-        return dict(first=time.perf_counter() - start, digest=digest(batch))
-
-    def seed(self):
-        import torch
-        torch.manual_seed(0)
-
-
-def digest(batch: tuple) -> list[str]:
-    "What tells the samples of a batch, and its pixels."
-    return [hashlib.blake2b(part.contiguous().numpy().tobytes(), digest_size=8).hexdigest() for part in batch[::-1]]
 
 
 def main():

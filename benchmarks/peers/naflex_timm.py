@@ -3,25 +3,31 @@
 timm's RandAugment raises with Pillow 13 where it posterizes to 0 bits, and its loader leaves such images out: they are repaired here.
 """
 import json
-import sys
 from pathlib import Path
 
 import timm
 import timm.data
 from naflex import PLAN, Patches, common
+from timm.data import auto_augment
 
 NAME, VERSION = 'timm', timm.__version__
 
 
 def make(data_dir, work, workers, batch_size, scratch, options):
     dataset, settings = timm.data.ImageDataset(data_dir), common(work, workers, batch_size)
-    if 'auto_augment' in settings:
-        sys.path.append(str(Path(__file__).parents[1]))
-        from recipes import repair_timm
-        repair_timm()
+    if 'auto_augment' in settings: repair_timm()
     loader = timm.data.create_naflex_loader(dataset, pin_memory=False, **settings)
     if work.startswith('schedule'): plan(loader, json.loads((Path(scratch)/PLAN).read_text()))
     return Patches(loader, len(dataset))
+
+
+def repaired(img, bits_to_keep, **kwargs): return auto_augment.posterize(img, max(1, bits_to_keep), **kwargs)
+
+
+def repair_timm():
+    "Make timm's posterize keep at least one bit."
+    for name, function in auto_augment.NAME_TO_OP.items():
+        if function is auto_augment.posterize: auto_augment.NAME_TO_OP[name] = repaired
 
 
 def plan(loader, batches: list):

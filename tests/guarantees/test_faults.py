@@ -2,7 +2,7 @@
 
     TIMMDATA_SOAK=3600 pytest -s -q tests/guarantees/test_faults.py -k mixed
 
-prints its seed and its counts as JSON. `benchmarks/faults.py` writes them to a file.
+prints its seed and its counts as JSON, as in benchmarks/results/faults.json.
 """
 import json
 import os

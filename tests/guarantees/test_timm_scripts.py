@@ -1,12 +1,10 @@
 "timm's train.py and validate.py with `timm.data` replaced by `timmdata` and nothing else, beside the same scripts under timm."
 import csv
-import json
 import math
 from collections import Counter
 from pathlib import Path
 
 import pytest
-from synthetic import ROOT
 from timm_clients import (
     OTHER_PLANS,
     POSTERIZES_TO_0_BITS,
@@ -134,10 +132,3 @@ def test_two_ranks(scripts, photos, tmp_path, name):
     trained, evaluated = {(4, 3, 32, 32): TRAIN_PHOTOS // 2 // 4}, {(4, 3, 32, 32): 2}
     if 'NaFlex' in name: trained, evaluated = {(8, 9, 768): 1, (7, 9, 768): 1}, {(8, 9, 768): 1}
     for rank in (first, second): assert (shapes(rank, 'train'), shapes(rank, 'eval')) == (trained, evaluated)
-
-
-def test_the_record_is_of_these_runs():
-    record = json.loads((ROOT/'benchmarks/results/timm_scripts.json').read_text())['results']
-    assert {row['name']: row['flags'] for row in record['train']} == TRAIN
-    assert {row['name']: row['flags'] for row in record['validate']} == VALIDATE
-    assert {row['name']: row['flags'] for row in record['torchrun']} == TORCHRUN

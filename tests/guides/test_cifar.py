@@ -1,4 +1,4 @@
-"The guide `cifar10` with the data that its stored outputs are not made of, and the benchmark whose numbers it shows."
+"The guide `cifar10` with the data that its stored outputs are not made of."
 import pickle
 from unittest.mock import patch
 

@@ -16,6 +16,15 @@ README = (ROOT/'README.md').read_text(encoding='utf-8')
 BLOCKS = re.findall(r'```python\n(.*?)```', README, flags=re.DOTALL)
 
 
+def test_the_two_commands_that_ci_runs_are_here():
+    assert [len(re.findall(rf'^pip install .*{word}$', README, re.MULTILINE)) for word in ('timmdata demo', 'pytest')] == [1, 1]
+
+
+def test_pictures_exist():
+    pictures = re.findall(r'!\[[^\]]*\]\(([^)]+)\)', README)
+    assert pictures and all((ROOT/picture).is_file() for picture in pictures)
+
+
 @pytest.mark.timeout(120)
 def test_blocks_run_in_sequence(samples, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

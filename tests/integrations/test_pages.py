@@ -28,10 +28,3 @@ def test_cells_say_what_the_page_shows(name, caches):
     command = [sys.executable, 'tools/pages.py', '--path', f'nbs/{name}', '--flags', ' '.join(NEEDED[name])]
     done = subprocess.run(command, cwd=ROOT, env={**os.environ, **caches}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-
-
-def test_a_framework_that_is_missing_is_a_failure_where_it_is_required(monkeypatch):
-    monkeypatch.setenv('TIMMDATA_INTEGRATIONS_REQUIRED', '1')
-    with pytest.raises(ModuleNotFoundError): require('nowhere_to_be_found')
-    monkeypatch.delenv('TIMMDATA_INTEGRATIONS_REQUIRED')
-    with pytest.raises(pytest.skip.Exception): require('nowhere_to_be_found')

@@ -27,15 +27,11 @@ def explained(what) -> set[str]:
     return set(re.findall(r'^    \*{0,2}(\w+): ', inspect.getdoc(what) or '', re.MULTILINE))
 
 
-def test_every_definition_has_a_docstring_and_its_parameters_are_explained_or_none():
+def test_every_definition_has_a_docstring():
+    "Its own, or that of a base class. If it explains a parameter, it explains all of them: ruff's D417."
     found = [o for module in MODULES for o in defined(module)]
     assert len(found) > 500
     assert [o.__qualname__ for o in found if not inspect.getdoc(o)] == []
-    half = {}
-    for what in filter(inspect.isfunction, found):
-        names = {name for name, p in inspect.signature(what).parameters.items() if name != 'self' and p.kind < p.VAR_KEYWORD}
-        if explained(what) & names and names - explained(what): half[what.__qualname__] = names - explained(what)
-    assert half == {}
 
 
 def test_parameters_of_kwargs_are_explained_as_well():

@@ -132,13 +132,6 @@ def test_an_installation_for_development_without_the_constraints_has_the_same_nb
     assert {r.split('==')[0] for r in required} >= {'nbdev', 'execnb', 'fastcore', 'ghapi', 'fastgit'} and required <= pinned
 
 
-@pytest.mark.parametrize('source, names', [
-    ('import os, numpy.random as r', {'numpy'}), ('def f():\n    from pandas.api import types', {'pandas'}),
-    ('#| export\nfrom timmdata.loader import create_loader', set())])
-def test_imports_of_a_cell_are_seen(source, names):
-    assert imports(source) == names
-
-
 def test_description_shows_its_pictures_anywhere(metadata):
     text = metadata.get_payload()
     assert text.count('![') == (ROOT/'README.md').read_text(encoding='utf-8').count('![')
@@ -157,18 +150,3 @@ def test_wheel_imports_on_its_own(wheel, tmp_path):
     code = 'import sys; sys.path.insert(0, "."); import timmdata; print(timmdata.__file__, timmdata.__version__)'
     done = subprocess.run([sys.executable, '-c', code], cwd=tmp_path, capture_output=True, text=True)
     assert done.stdout.split() == [str(tmp_path/'timmdata/__init__.py'), read_settings()['version']], done.stderr
-
-
-def parses_as_python_3_10(source: str) -> bool:
-    try: ast.parse(source, feature_version=(3, 10))
-    except SyntaxError: return False
-    return True
-
-
-def test_sources_parse_as_python_3_10():
-    paths = [p for folder in ('timmdata', 'tools', 'tests', 'docs', 'benchmarks') for p in (ROOT/folder).rglob('*.py')]
-    assert paths and [p for p in paths if not parses_as_python_3_10(p.read_text(encoding='utf-8'))] == []
-
-
-def test_newer_syntax_is_seen():
-    assert not parses_as_python_3_10('try: pass\nexcept* ValueError: pass')

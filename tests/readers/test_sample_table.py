@@ -31,13 +31,6 @@ def test_imagenet_fits_and_workers_do_not_copy_it():
     assert found['worker'] < 20e6, found
 
 
-@pytest.mark.skipif(not sys.platform.startswith('linux'), reason='private memory is measured on Linux')
-@pytest.mark.full
-def test_a_list_would_be_copied():
-    "The measurement above can fail: with a list of tuples it does."
-    assert measure('300000', 'as a list')['worker'] > 20e6
-
-
 NAMES = ['a.jpg', '', 'ü/é 日本.png', os.fsdecode(b'x\xff/\xfe.jpg'), 'a' * 4000, 'a.jpg']
 
 

@@ -1,4 +1,4 @@
-"Memory of a table of samples, here and in a forked worker that reads all of it: python measure_table.py NUM [as a list]"
+"Memory of a table of samples, here and in a forked worker that reads all of it: python measure_table.py NUM"
 import gc
 import json
 import os
@@ -38,12 +38,10 @@ def copied_by_a_fork(rows) -> int:
 
 
 if __name__ == '__main__':
-    num, as_list = int(sys.argv[1]), len(sys.argv) > 2
+    num = int(sys.argv[1])
     before = memory()
     table = SampleTable.from_samples(paths(num), (k % 1000 for k in range(num)))
     gc.collect()
     found = dict(rss=memory() - before, nbytes=table.nbytes, pickled=len(pickle.dumps(table)))
     assert len(table) == num
-    rows = list(zip(paths(num), range(num))) if as_list else table
-    gc.collect()
-    print(json.dumps({**found, 'worker': copied_by_a_fork(rows)}))
+    print(json.dumps({**found, 'worker': copied_by_a_fork(table)}))
