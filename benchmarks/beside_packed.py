@@ -1,4 +1,4 @@
-"""Images with a shorter side of 256 pixels: timmdata's packs compared with timm's tar files and FFCV's own format.
+"""Images with a shorter side of 256 pixels: timmdata's packs compared with the file formats of FFCV, DALI, WebDataset and others.
 
     python benchmarks/beside_packed.py DIR [--works train,eval] [--rounds 7] [--python ffcv_=PATH]
 
@@ -17,7 +17,8 @@ from PIL.JpegImagePlugin import get_sampling
 OURS = [('timmdata_pack', json.dumps(dict(format=format, worker_type=workers)))
         for format in ('raw', 'keep') for workers in ('threads', 'processes')]
 PEERS = [('timm_tar', '{}'), ('timm_pillow', '{}'), ('timmdata_', '{"worker_type": "threads"}'), *OURS, ('ffcv_', '{"mode": "jpg"}'),
-         ('ffcv_', '{"mode": "raw"}')]
+         ('ffcv_', '{"mode": "raw"}'), ('dali_webdataset', '{}'), ('webdataset_', '{}'), ('litdata_', '{}'), ('streaming_', '{}'),
+         ('turboloader_', '{}')]
 
 
 def smaller(data: Path, repeats: int, unit: int, folder: Path, short_side: int = 256) -> Path:
