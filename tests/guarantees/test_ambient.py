@@ -62,8 +62,11 @@ class Images(Dataset):
 
 
 class Passing(IterableDataset):
-    "The same, without an index."
-    def __iter__(self): return ((image_of(index), index) for index in range(NUM))
+    "The same, without an index; each worker reads its share."
+    def __iter__(self):
+        worker = torch.utils.data.get_worker_info()
+        numbers = range(worker.id, NUM, worker.num_workers) if worker else range(NUM)
+        return ((image_of(index), index) for index in numbers)
 
 
 def crop(image): return v2.RandomCrop(24)(image)
