@@ -14,6 +14,7 @@ from textwrap import wrap
 
 import griffe
 import yaml
+from jinja2 import Environment, FileSystemLoader
 
 root = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(root/'tools'))
@@ -228,6 +229,7 @@ class Page:
         name, self.folder = default_exp(nb), dirname(self.name)
         self.module = package[name] if name else None
         self.symbols = defined(self.module)
+        self.public = [Symbol(o) for o in self.symbols if o.path in offered]
         named = re.findall(r'[A-Za-z_]\w*', ' '.join(re.findall('`[^`\n]+`', '\n'.join(prose[:2]))))
         self.offered = [o for o in self.symbols if not o.is_attribute
                         and (o in top_level or (o.path in offered if self.folder else o.name in named))]
@@ -337,96 +339,44 @@ def slug(title: str) -> str:
     return f'{name}-section' if name in headings else name   # a heading `Demo` leaves `demo` to the function
 
 
-_named = {o.name: o.path for o in top_level} | {f'{door}.{o.name}': o.path for door, found in doors.items() for o in found}
+_known = {path.removeprefix(f'{package.name}.'): at for path, at in anchors.items()}   # what a sentence calls a definition → its place
+for door, found in [*((f'{name}.', found) for name, found in doors.items()), ('', top_level)]:
+    _known |= {f'{door}{path_in_module(m)}': anchors[m.path] for o in found if o.path in anchors for m in (o, *methods(o))}
 
 
 def find(name: str, docname: str) -> tuple[str, str] | None:
-    "The page and anchor of a name in a sentence of a page: one of the page's module, of the top level, or with its module."
-    page = pages.get(docname)
-    modules = [page] if page else [p for p in pages.values() if docname == f'{p.folder}/reference'.lstrip('/')]
-    first, _, rest = name.removeprefix(f'{package.name}.').partition('.')
-    paths = [f'{p.module.path}.{name}' for p in modules if p.module] + [f"{_named.get(first, '')}.{rest}".strip('.')]
-    paths += [_named.get(f'{first}.{rest}', ''), f'{package.name}.{first}.{rest}']
-    return next((anchors[path] for path in paths if path in anchors), None)
+    "The page and anchor of a name in a sentence of a page: a name of the page's module, of the top level, or with its module."
+    here = [p.module.path for p in pages.values() if p.module and docname in (p.name, f'{p.folder}/reference'.lstrip('/'))]
+    names = [f'{module}.{name}' for module in here] + [name]
+    return next(filter(None, (_known.get(name.removeprefix(f'{package.name}.')) for name in names)), None)
 
 
-# the pages that no notebook gives
-@dataclass
+# the pages that no notebook gives: docs/_templates/pages
 class Group:
-    "A part of the sidebar; a package is folded, and has a page of its own."
-    caption: str
-    pages: list[Page]
-    sentence: str = ''   # of a package
-
-    @property
-    def heading(self) -> str: return f'{self.caption} · {self.sentence}' if self.sentence else self.caption
-
-    @property
-    def reference(self) -> str: return f'{self.caption}/reference' if self.sentence else 'reference'
-
-    @property
-    def listed(self) -> list[Page]: return [page for page in self.pages if page.name not in UNLISTED]
-
-    @property
-    def symbols(self) -> list[griffe.Object]: return [o for page in self.pages for o in page.symbols if o.path in offered]
-
-    def package_page(self) -> str:
-        "What a package is for, and its modules with a sentence each."
-        rows = [[f'[{page.title}](/{page.name}.ipynb)', page.subtitle] for page in self.pages]
-        rows.append(['[Reference](reference.md)', 'All that the package offers, with every parameter and method.'])
-        return '\n'.join([f'# {self.caption}\n\n{{.subtitle}}\n{self.sentence[0].upper()}{self.sentence[1:]}.\n',
-                          table('api', ['Page', ''], *rows), '', toctree([*(f'/{page.name}' for page in self.listed), 'reference'])])
-
-    def reference_page(self) -> str:
-        "All that the modules of a group offer, with every parameter and method."
-        parts = [f'# {"Reference" if self.sentence else self.caption}',
-                 f'{{.subtitle}}\n{self.heading}: every name, parameter and method. The pages of the modules say how they are built.']
-        for page in self.pages:
-            found = [Symbol(o).complete(3) for o in page.symbols if o.path in offered]
-            if found: parts += [f'## {page.title}', f'[{page.subtitle or page.title}](/{page.name}.ipynb)', *found]
-        return '\n\n'.join(parts) + '\n'
+    "A part of the sidebar; a package, which has a sentence, is folded and has a page of its own."
+    def __init__(self, caption: str, value: list[str] | str):
+        self.caption, self.sentence = caption, value if isinstance(value, str) else ''
+        self.heading = f'{caption} · {value}' if self.sentence else caption
+        self.reference = f'{caption}/reference' if self.sentence else 'reference'
+        self.pages = [page for page in pages.values() if page.folder == caption] if self.sentence else [pages[name] for name in value]
+        self.listed = [f'/{page.name}' for page in self.pages if page.name not in UNLISTED]
+        self.public = [symbol for page in self.pages for symbol in page.public]
+        self.top_level = [Symbol(o) for o in top_level if anchors[o.path][0] in {page.name for page in self.pages}]
 
 
 def read_toc() -> list[Group]:
     "The sidebar as toc.yaml says: guides, the loader, then packages as a sample passes them."
-    groups = []
-    for caption, value in yaml.safe_load((root/'docs/toc.yaml').read_text(encoding='utf-8')).items():
-        if isinstance(value, list): groups.append(Group(caption, [pages[name] for name in value]))
-        else: groups.append(Group(caption, [page for page in pages.values() if page.folder == caption], value))
+    groups = [Group(*item) for item in yaml.safe_load((root/'docs/toc.yaml').read_text(encoding='utf-8')).items()]
     if lost := pages.keys() - {'index'} - {page.name for group in groups for page in group.pages}:
         raise ValueError(f'toc.yaml does not name {", ".join(sorted(lost))}')
     return groups
 
 
-def toctree(names: list[str], caption: str = '') -> str:
-    "A hidden list of pages for the sidebar."
-    return '\n'.join(['```{toctree}', ':hidden:', *[f':caption: {caption}'] * bool(caption), '', *names, '```', ''])
-
-
-def toctrees(groups: list[Group]) -> str:
-    "The lists that make the sidebar; the pages of a package are below the package's own."
-    trees = [toctree([page.name for page in group.listed], group.caption) for group in groups if not group.sentence]
-    packages = [f'{group.heading} <{group.caption}/index>' for group in groups if group.sentence]
-    return '\n'.join([*trees, toctree(packages, 'Packages, in the order of a sample'), toctree(['api', 'reference'], 'Reference')])
-
-
-def api(groups: list[Group]) -> str:
-    "The API index: the names of the top level, then those of each package, folded; constants come last."
-    def rows(found: list[griffe.Object]) -> str:
-        ordered = sorted(found, key=lambda o: o.is_attribute)
-        links = ['<a class="reference internal" href="{}.html#{}"><code>{}</code></a>'.format(*anchors[o.path], o.name) for o in ordered]
-        return table('api', ['Name', ''], *([link, Symbol(o).summary] for link, o in zip(links, ordered, strict=True)))
-
-    parts = ['# API index', '{.subtitle}\nEvery public name of `timmdata`, then those of each package.', '## `import timmdata`']
-    for group in groups:
-        found = [o for o in top_level if o.path.startswith(tuple(page.module.path + '.' for page in group.pages if page.module))]
-        if found: parts.append(fold('package', f'{group.heading} ({len(found)})', rows(found), is_open=not group.sentence))
-    parts.append('## By package')
-    for group in groups:
-        if not group.symbols: continue
-        text = rows(group.symbols) + f'\n| [Reference]({group.reference}.md) | With every parameter and method. |'
-        parts.append(fold('package', f'{group.heading} ({len(group.symbols)})', text))
-    return '\n\n'.join(parts) + '\n'
+def index(symbols: list[Symbol]) -> str:
+    "A table of names with their first sentences; constants come last."
+    ordered = sorted(symbols, key=lambda s: s.o.is_attribute)
+    links = ['<a class="reference internal" href="{}.html#{}"><code>{}</code></a>'.format(*anchors[s.o.path], s.name) for s in ordered]
+    return table('api', ['Name', ''], *([link, s.summary] for link, s in zip(links, ordered, strict=True)))
 
 
 _need = re.compile(r'^- \[(.+?)\]\(([^)#]+[.]ipynb)(#[^)]*)?\)(?: *<!-- (.*?) -->)?', re.M)
@@ -447,18 +397,6 @@ def read_needs() -> dict[str, Need]:
     return {m[1]: Need(by_path[normpath(f'{pages[NEEDS].folder}/{m[2]}')], m[3] or '', m[4] or '') for m in _need.finditer(text)}
 
 
-def llms(groups: list[Group], needs: dict[str, Need]) -> str:
-    "llms.txt, as https://llmstxt.org describes it: what the library is, and each page with its sentence."
-    lines = [f"# {settings['title']}", '', f"> {pages['index'].subtitle}", '',
-             'Each page is a notebook that runs: an example, the names and the code. `PACKAGE/reference.html` has all parameters.']
-    for group in groups:
-        lines += ['', f'## {group.heading.replace(" · ", ": ")}', '', *(f'- [{p.title}]({p.name}.html): {p.subtitle}' for p in group.pages)]
-    lines += ['', '## I want to …', '', *(f'- [{sentence}]({need.page.name}.html{need.anchor})' for sentence, need in needs.items())]
-    lines += ['', '## Optional', '', '- [API index](api.html): every public name with its meaning']
-    lines += [f'- [{g.caption}]({g.reference}.html): every name, parameter and method' for g in groups if g.sentence]
-    return '\n'.join(lines) + '\n'
-
-
 def write(out: Path):
     "Write the Sphinx sources of all pages, and llms.txt, to `out`."
     def save(name: str, text: str):
@@ -466,6 +404,8 @@ def write(out: Path):
         (out/name).write_text(text, encoding='utf-8')
 
     groups, needs = read_toc(), read_needs()
+    templates = Environment(loader=FileSystemLoader(root/'docs/_templates/pages'), trim_blocks=True, keep_trailing_newline=True)
+    templates.globals.update(groups=groups, needs=needs, index=index, title=settings['title'], about=pages['index'].subtitle)
     for page in pages.values():
         nb = page.notebook()
         terms = ' '.join(need.words for need in needs.values() if need.page is page)   # Sphinx searches them, too
@@ -474,11 +414,12 @@ def write(out: Path):
         if page.name == NEEDS:
             where = lambda m: f'{m[0]} <span class="where">{needs[m[1]].page.title}</span>'   # noqa: E731
             for cell in nb['cells']: cell['source'] = _need.sub(where, cell['source'])
-        if page.name == 'index': nb['cells'].append(dict(cell_type='markdown', id='toctrees', metadata={}, source=toctrees(groups)))
+        if page.name == 'index':
+            sidebar = templates.get_template('sidebar.md.jinja').render()
+            nb['cells'].append(dict(cell_type='markdown', id='sidebar', metadata={}, source=sidebar))
         save(f'{page.name}.ipynb', json.dumps(nb, ensure_ascii=False))
-    save('api.md', api(groups))
-    save('llms.txt', llms(groups, needs))
-    for group in groups[1:]:
-        save(f'{group.reference}.md', group.reference_page())
-        if group.sentence: save(f'{group.caption}/index.md', group.package_page())
+    for name in ('api.md', 'llms.txt'): save(name, templates.get_template(f'{name}.jinja').render())
+    for group in groups:
+        if group.public: save(f'{group.reference}.md', templates.get_template('reference.md.jinja').render(group=group))
+        if group.sentence: save(f'{group.caption}/index.md', templates.get_template('package.md.jinja').render(group=group))
     shutil.copytree(nbs/'images', out/'images')
