@@ -91,7 +91,8 @@ class Symbol:
         self.is_called = is_record or made is not None and made.is_function
         found = list(made.parameters) if self.is_called and not is_record else []
         if found and (o.is_class or o.parent.is_class) and 'staticmethod' not in made.labels: found.pop(0)
-        if o.is_class: found = [p for p in found if p.name not in o.members or 'property' not in o.members[p.name].labels]
+        if 'dataclass' in o.labels:   # griffe takes a cached property for a field
+            found = [p for p in found if p.name not in o.members or 'property' not in o.members[p.name].labels]
         code = lambda value: '' if value is None else str(value)   # noqa: E731
         self.rows = [Row(_stars.get(p.kind, '') + p.name, code(p.annotation), '' if p.kind in _stars else code(p.default)) for p in found]
         if is_record:
@@ -113,8 +114,11 @@ class Symbol:
                 rows[name].details = heading.partition(', ')[2]
             elif heading == 'Returns' and self.returns: self.returns.details = ' '.join(body.split())
             elif heading == 'Args' or all(len(line) == 2 and line[0].lstrip('*') in rows for line in lines):
-                for name, details in lines:   # of a record, also fields that its call does not take
-                    row = rows.get(name.lstrip('*'), Row('', '', ''))
+                for name, details in lines:
+                    row = rows.get(name.lstrip('*'))
+                    if row is None:   # a field of a dataclass that the call does not take
+                        row = Row(name, str(self.o.members[name].annotation), '')
+                        self.rows.append(row)
                     row.details, row.group = ' '.join(details.split()), '' if heading == 'Args' else heading
             else: text += f'\n\n{section}'
         return text
@@ -375,8 +379,8 @@ def read_toc() -> list[Group]:
 def index(symbols: list[Symbol]) -> str:
     "A table of names with their first sentences; constants come last."
     ordered = sorted(symbols, key=lambda s: s.o.is_attribute)
-    links = ['<a class="reference internal" href="{}.html#{}"><code>{}</code></a>'.format(*anchors[s.o.path], s.name) for s in ordered]
-    return table('api', ['Name', ''], *([link, s.summary] for link, s in zip(links, ordered, strict=True)))
+    link = '<a class="reference internal" href="{}.html#{}"><code class="docutils literal">{}</code></a>'
+    return table('api', ['Name', ''], *([link.format(*anchors[s.o.path], s.name), s.summary] for s in ordered))
 
 
 _need = re.compile(r'^- \[(.+?)\]\(([^)#]+[.]ipynb)(#[^)]*)?\)(?: *<!-- (.*?) -->)?', re.M)
