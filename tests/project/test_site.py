@@ -27,7 +27,7 @@ PAGES = [page_name(path.relative_to(root/'nbs').as_posix()) for path in find_not
 def site(tmp_path_factory) -> Path:
     "The folder of the freshly built site; `TIMMDATA_SITE` names one that is there already."
     if built := os.environ.get('TIMMDATA_SITE'): return Path(built).resolve()
-    for module in ('sphinx', 'myst_nb', 'furo', 'nbdev', 'latex2mathml'):
+    for module in ('sphinx', 'myst_nb', 'furo', 'griffe'):
         try: __import__(module)
         except ImportError: missing(f"the site needs {module}: pip install -c constraints.txt -e '.[dev]'")
     out = tmp_path_factory.mktemp('site')/'html'
@@ -199,7 +199,7 @@ def crawl(browser, site):
 
 def test_every_notebook_is_reached(crawl):
     files = {p.relative_to(crawl.folder).as_posix() for p in crawl.folder.rglob('*.html')}
-    assert {*PAGES, 'index.html', 'api.html', 'find.html'} <= crawl.pages.keys()
+    assert {*PAGES, 'index.html', 'api.html', 'guides/find.html'} <= crawl.pages.keys()
     assert files - crawl.pages.keys() == {'search.html'}, 'not reached by links from the first page'
 
 
