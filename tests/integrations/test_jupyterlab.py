@@ -66,6 +66,9 @@ def test_a_slider_changes_the_sheet_and_the_call(lab, browser):
     page.goto(f'{lab}/lab/tree/explore.ipynb?token={TOKEN}&reset')
     prompt = page.locator('.jp-Notebook .jp-InputPrompt').first
     for _ in range(20):   # until its kernel is there, JupyterLab forgets what it is asked to run
+        for dialog in page.locator('.jp-Dialog').all():   # on a busy machine, it asks which kernel is meant
+            print(dialog.inner_text())
+            page.keyboard.press('Enter')
         page.locator('.jp-Notebook .jp-CodeCell .cm-content').first.click(timeout=60_000)
         page.keyboard.press('Shift+Enter')
         page.wait_for_timeout(1000)
