@@ -56,7 +56,7 @@ def fill(sampler: ParamSampler, backend: str | None, pixels: Pixels, row: torch.
 
 class ReadOnce(Pixels):
     "Decodes once for each factor, in full; where the tests are about what comes after it."
-    def _cut(self, crop, factor): return None
+    def _cut(self, bottom): return None
 
     def read(self, factor=1):
         if not hasattr(self, 'arrays'): self.arrays = {}
