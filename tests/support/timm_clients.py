@@ -100,7 +100,6 @@ FAILING_TESTS = {
     'the test requests a split of a folder that has no splits, which is an error in timmdata': [
         'test_data.py::test_create_naflex_loader_grayscale'],
     "the test uses private names of timm's modules, which timmdata does not have": [
-        'test_data.py::test_auto_augment_factory_accepts_default_none_hparams',
         'test_data.py::test_rand_bbox_minmax_can_reach_bottom_right_border',
         'test_multilabel.py::test_multilabel_mixup_preserves_shared_labels',
         'test_multilabel.py::test_target_field_paths_prefer_literal_keys',
