@@ -100,6 +100,14 @@ def test_through_create_loader(workers, tmp_path):
     again.loader.close()
 
 
+@pytest.mark.parametrize('use_prefetcher', [False, True])
+def test_batches_are_no_tensors_of_inference_mode(use_prefetcher):
+    "Some are read in the thread of the loop."
+    with torch.inference_mode(), create_loader(
+            Coded(16), 8, 4, buffer=dict(batches=4), use_prefetcher=use_prefetcher, device='cpu', num_workers=0) as loader:
+        assert not any(tensor.is_inference() for batch in loader for tensor in batch)
+
+
 class Counting(Coded):
     "Counts the samples that are loaded in this process."
     num_loaded = 0

@@ -126,7 +126,7 @@ from timmdata import create_dataset
 try: create_dataset('tfds/mnist', 'root', 'train')
 except ImportError as error: print('refused:', error)
 """
-    for package, message in ('tensorflow', 'tensorflow'), ('timm', 'ReaderTfds is timm.s own .* pip install timm'):
+    for package, message in ('tensorflow', 'tensorflow'), ('timm', 'tfds/mnist needs timm: .*pip install timm'):
         done = subprocess.run([sys.executable, '-c', code.format(package)], capture_output=True, text=True, timeout=100)
         assert done.returncode == 0, done.stderr
         assert re.search(f'refused: .*{message}', done.stdout), done.stdout

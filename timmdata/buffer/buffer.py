@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ..core.ambient import as_in_new_thread
 from ..core.arguments import warn_caller
 from .files import BatchBufferError, FileLock, PrivateDirectory, check_system
 from .producer import ProducerProcess, batches_from, numbering_of, start_producer
@@ -50,7 +51,8 @@ _locks = weakref.WeakValueDictionary()
 def _read(store: BatchStore, number: int, pin: bool) -> HostBatch | str | None:
     "Read and check a batch, in any thread; return None if it is missing, or a message if it is damaged."
     try:
-        host = store.read(number)
+        with as_in_new_thread():   # so that no tensor is one of inference mode
+            host = store.read(number)
     except FileNotFoundError:
         return None
     except DamagedBatch as error:

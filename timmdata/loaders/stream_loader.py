@@ -220,7 +220,7 @@ class _NotedInfo:
 def _digest(sample: Any) -> int:
     "Return a number above 0 that depends on the content of a sample."
     parts = [np.asarray(value) if isinstance(value, Image.Image) else value for value in fields_of(sample).values()]
-    return 1 + int.from_bytes(hashlib.blake2b(describe(parts).encode(), digest_size=7).digest())
+    return 1 + int.from_bytes(hashlib.blake2b(describe(parts).encode(), digest_size=7).digest(), 'big')
 
 
 def _note_beginning(beginning: torch.Tensor, dataset: Iterable) -> Iterator[Any]:

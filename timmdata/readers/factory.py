@@ -85,7 +85,10 @@ def _create_named(prefix: str, name: str, root: Any, split: str | None,
     # None counts as not given, but target_key=None means that there are no labels
     kept = ('target_key',) if prefix in ('hfds', 'hfids') else ()
     settings = {key: value for key, value in settings.items() if value is not None or key in kept}
-    kind = _PREFIXES[prefix] or find('.readers.reader_tfds', 'ReaderTfds')   # imports TensorFlow
+    try:
+        kind = _PREFIXES[prefix] or find('.readers.reader_tfds', 'ReaderTfds')   # imports TensorFlow
+    except AttributeError as error:   # without timm
+        raise ImportError(f'{prefix}/{name} needs timm: {error}') from None
     reader: Any = _create(kind, settings, root=root, name=name, split=split)
     if prefix == 'tfds':
         reader.world = reader.dist_rank, reader.dist_num_replicas   # as a StreamReader's
