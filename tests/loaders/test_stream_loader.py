@@ -71,7 +71,7 @@ class ByInit(Numbers):
 
 
 def divide(number):
-    dataset = get_worker_info().dataset.dataset
+    dataset = get_worker_info().dataset
     dataset.first, dataset.step = number, get_worker_info().num_workers
 
 
@@ -148,6 +148,27 @@ def test_a_stream_that_divides_itself_is_not_named(make, settings, persistent, t
     assert found == [] and len(first) in (NUM, 2 * NUM)
 
 
+class DividesItsFiles(IterableDataset):
+    "A reader of an `IterableImageDataset` that asks, in every pass or only in its first; or the dataset of torch's docs, that never does."
+    def __init__(self, asks): self.asks = asks
+
+    def __iter__(self):
+        if self.asks == 'always' or self.asks == 'first' and not hasattr(self, 'share'):
+            info = get_worker_info()
+            self.share = slice(info.id, None, info.num_workers) if info else slice(None)
+        for number in range(NUM)[getattr(self, 'share', slice(None))]: yield image_of(number), number
+
+
+@pytest.mark.parametrize('asks', ['always', 'first', 'never'])
+@pytest.mark.parametrize('num_workers, persistent', [(0, False), (2, True), (2, False), (3, True)])
+def test_a_reader_that_divides_itself_is_not_divided_again(asks, num_workers, persistent):
+    "torch's own loader is the oracle: it reads each sample once if the reader divides itself."
+    stream = IterableImageDataset(reader=DividesItsFiles(asks))
+    targets, found = read(loader_of(stream, num_workers, persistent_workers=persistent), 2)
+    torchs = DataLoader(DividesItsFiles('always'), 2, num_workers=num_workers, collate_fn=list)
+    assert targets == [sorted(number for batch in torchs for _, number in batch)] * 2 and found == []
+
+
 @pytest.mark.parametrize('num_workers', [0, 1])
 def test_one_worker_may_read_everything(num_workers):
     (first,), found = read(loader_of(Numbers(), num_workers))
@@ -160,7 +181,7 @@ def test_the_worker_still_gets_torchs_info():
         def __iter__(self):
             for _ in range(2):
                 info = get_worker_info()
-                yield image_of(0), info.id + 10 * info.num_workers + 100 * (info.dataset.dataset is not None) + 1000 * (info.seed > 0)
+                yield image_of(0), info.id + 10 * info.num_workers + 100 * (isinstance(info.dataset, Asking)) + 1000 * (info.seed > 0)
     assert read(loader_of(Asking(), 2))[0] == [[1120, 1120, 1121, 1121]]
 
 

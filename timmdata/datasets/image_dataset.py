@@ -12,7 +12,7 @@ import operator
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -20,16 +20,16 @@ import torch
 
 from ..core.checks import UnknownArgument, argument_names, check_switches, check_type
 from ..core.clock import clock
-from ..core.decode import (
-    Buffer, allow_extensions, check_background, check_mode, listed_extensions, read_content)
+from ..core.decode import Buffer, allow_extensions, check_background, check_mode, listed_extensions, read_content
 from ..core.faults import BadSample, FaultPolicy, printable
 from ..core.jpeg import Pixels
 from ..core.paths import StrPath, expand_home
 from ..core.sample import transform_image
+from ..core.torch_private import begin_stream
+from ..readers.base import Reader, ReaderFiles
 from ..readers.class_map import ClassMap
 from ..readers.exclude import exclude_samples
 from ..readers.factory import create_reader
-from ..readers.base import Reader, ReaderFiles
 from ..readers.sample_table import LabelLists
 
 # %% ../../nbs/datasets/00_image_dataset.ipynb #d50d6469
@@ -408,13 +408,18 @@ class IterableImageDataset(_Images, torch.utils.data.IterableDataset):
             raise TypeError('reader is missing: pass a name, or an iterable of (bytes, target)')
         super().__init__(root, reader, split, kwargs, FaultPolicy(on_error), input_img_mode, transform,
                          target_transform, load_bytes, exif_transpose, background)
+        self._has_asked = False   # whether the reader has asked torch for its worker
 
     def numbered(self) -> Iterator[tuple[int, tuple]]:
         "Iterate over what this worker reads, without decoding it; the numbers of two workers differ."
-        numbers = numbers_of_worker()
-        if hasattr(self.reader, 'set_loader_cfg'):   # it divides itself
-            return zip(numbers, self.reader)
-        return islice(enumerate(self.reader), numbers.start, None, numbers.step)
+        numbers, samples = numbers_of_worker(), self.reader
+        if numbers.step > 1 and not hasattr(samples, 'set_loader_cfg'):
+            first, others, has_asked = begin_stream(samples)
+            samples = chain(first, others)
+            self._has_asked |= has_asked   # perhaps only in its first pass
+            if not self._has_asked:
+                samples = islice(samples, numbers.start, None, numbers.step)
+        return zip(numbers, samples)
 
     def __iter__(self) -> Iterator[tuple]:
         held = StreamItem()

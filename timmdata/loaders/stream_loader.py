@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from itertools import islice
 from multiprocessing import active_children
 from typing import Any
 
@@ -22,16 +21,17 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import distributed
-from torch.utils.data import DataLoader, IterableDataset
-from torch.utils.data._utils import worker as torch_worker
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from ..core.ambient import as_in_new_thread
 from ..core.arguments import warn_caller
+from ..core.cores import available_cores, use_one_core_per_process
 from ..core.faults import ImageReadError
 from ..core.pickling import explain_unpicklable
 from ..core.processes import check_may_start, leave_to_original, undecided_start_method
 from ..core.rng import sample_seed
 from ..core.sample import fields_of
+from ..core.torch_private import begin_stream, set_worker_dataset
 from ..datasets.image_dataset import IterableImageDataset, StreamItem, StreamSample, numbers_of_worker
 from ..datasets.user_state import AssignedTransform, ChangeWatch
 from ..datasets.wrappers import describe
@@ -41,7 +41,6 @@ from .stats import LoaderStats, Meter, count_bad_samples
 from ..pipeline.collate import fast_collate
 from ..pipeline.fetch import BatchBuilder, HostBatch
 from ..samplers.epoch import EpochAware, SampleKey, check_epoch
-from ..core.cores import available_cores, use_one_core_per_process
 from ..workers.life import check_original, uninterrupted
 from ..workers.settings import WorkerSettings
 
@@ -205,18 +204,6 @@ class _Pass:
         self._batches = None
 
 # %% ../../nbs/loaders/20_stream_loader.ipynb #d921c331
-class _NotedInfo:
-    "Stand in for torch's worker info, and note whether anything in it is read."
-
-    def __init__(self, info: Any):
-        self.info = info
-        self.is_read = False
-
-    def __getattr__(self, name: str) -> Any:
-        self.is_read = True
-        return getattr(self.info, name)
-
-
 def _digest(sample: Any) -> int:
     "Return a number above 0 that depends on the content of a sample."
     parts = [np.asarray(value) if isinstance(value, Image.Image) else value for value in fields_of(sample).values()]
@@ -225,15 +212,9 @@ def _digest(sample: Any) -> int:
 
 def _note_beginning(beginning: torch.Tensor, dataset: Iterable) -> Iterator[Any]:
     "Iterate over a stream in a worker process, and note how it begins if it does not ask which worker this is."
-    info = torch_worker._worker_info
-    noted = torch_worker._worker_info = _NotedInfo(info)
-    try:
-        samples = iter(dataset)
-        first = [*islice(samples, 1)]
-    finally:
-        torch_worker._worker_info = info
+    first, samples, has_asked = begin_stream(dataset)
     yield from first
-    if first and not noted.is_read:
+    if first and not has_asked:
         with suppress(KeyError, TypeError):   # a sample of some other form
             beginning.fill_(_digest(first[0]))
     yield from samples
@@ -249,9 +230,10 @@ class _WorkerStart:
 
     def __call__(self, number: int):
         use_one_core_per_process()
+        own = get_worker_info().dataset   # this worker's copy
+        set_worker_dataset(own.dataset)
         if self.init is not None:
             self.init(number)
-        own = torch_worker._worker_info.dataset   # this worker's copy
         own.iterate = partial(_note_beginning, self.beginnings[number])
 
 # %% ../../nbs/loaders/20_stream_loader.ipynb #5c8a7a40

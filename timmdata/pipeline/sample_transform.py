@@ -21,6 +21,7 @@ from torchvision.transforms import functional as F
 
 from ..core.clock import clock
 from ..core.jpeg import Pixels, choose_factor, resolve_backend
+from ..core.torch_private import RESIZE
 from .layout import BatchLayout, allocate_rows
 from .params import AppearanceParams, ParamSampler, SampleParams
 from ..samplers.epoch import SampleKey, view_keys
@@ -29,11 +30,6 @@ from ..transforms.policy import Policy
 
 # %% ../../nbs/pipeline/10_sample_transform.ipynb #7bac8493
 _PILLOW_MAJOR = int(PIL.__version__.split('.')[0])
-# the functions that torch's `interpolate` calls; through torch.ops, a call takes 3 µs longer
-_RESIZE: dict[str, Callable] = {
-    'bilinear': torch._C._nn._upsample_bilinear2d_aa,
-    'bicubic': torch._C._nn._upsample_bicubic2d_aa,
-}
 
 
 def is_vertical_first(
@@ -75,8 +71,8 @@ def resize_into(
         pixels = pixels[None].contiguous(memory_format=torch.channels_last)[0]
     if pixels.shape == out.shape:
         out.copy_(pixels)
-    elif interpolation in _RESIZE:
-        resize = _RESIZE[interpolation]
+    elif interpolation in RESIZE:
+        resize = RESIZE[interpolation]
         resize(pixels[None], size, False, *scale, out=out[None])
     else:
         image = F.to_pil_image(pixels)

@@ -25,11 +25,11 @@ from multiprocessing.context import BaseContext
 from typing import NamedTuple
 
 import torch
-from torch.utils.data._utils import worker as torch_worker
 
 from ..core.cores import use_one_core_per_process
 from ..core.pickling import find_unpicklable
 from ..core.processes import check_may_start, leave_to_original, reset_process, start_process
+from ..core.torch_private import set_worker_info
 from ..pipeline.fetch import BatchBuilder, HostBatch
 from ..samplers.epoch import SampleKey
 from .base import InlinePool, Task
@@ -162,9 +162,7 @@ def set_up_worker(
         number: Number of the worker.
     """
     use_one_core_per_process()
-    # torch has no public setter for what `get_worker_info()` returns
-    torch_worker._worker_info = torch_worker.WorkerInfo(
-        id=number, num_workers=settings.num_workers, seed=0, dataset=builder.dataset)
+    set_worker_info(number, settings.num_workers, builder.dataset)
     if settings.worker_init_fn is not None:
         settings.worker_init_fn(number)
     builder.state.begin_worker()   # the function may have replaced objects

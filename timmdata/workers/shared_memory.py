@@ -22,6 +22,7 @@ import torch
 
 from ..core.memory_pool import watch
 from ..core.pickling import find_unpicklable
+from ..core.torch_private import map_shared
 
 # %% ../../nbs/workers/20_shared_memory.ipynb #887a1016
 _MAP_FIXED = 0x10   # Linux: at this address, in place of what is there
@@ -46,23 +47,13 @@ class SharedMemory:
         if hasattr(os, 'memfd_create'):
             fd = os.memfd_create('timmdata')
             os.ftruncate(fd, num_bytes)
-            self._map(fd)
+            try:
+                self.tensor, self.fd = map_shared(fd, num_bytes)
+            finally:
+                os.close(fd)
         else:
-            self._share(torch.empty(num_bytes, dtype=torch.uint8, device='cpu').share_memory_())
-
-    def _map(self, fd: int):
-        "Let torch map the memory: it closes its own descriptor without Python, so no callback can lose a Ctrl-C."
-        try:
-            storage = torch.UntypedStorage._new_shared_fd_cpu(   # pyrefly: ignore  (not public)
-                fd, self.num_bytes)
-        finally:
-            os.close(fd)
-        with torch.inference_mode(False):
-            self._share(torch.empty(0, dtype=torch.uint8, device='cpu').set_(storage))
-        self.fd = storage._share_fd_cpu_()[0]   # torch's descriptor, valid while the storage exists
-
-    def _share(self, tensor: torch.Tensor):
-        self.fd, self.tensor, self._sent = None, tensor, tensor
+            self.tensor, self.fd = torch.empty(num_bytes, dtype=torch.uint8, device='cpu').share_memory_(), None
+        self._sent = self.tensor
 
     def pin(self):
         "Page-lock the memory for a CUDA device until the last tensor in it is gone."
