@@ -77,7 +77,7 @@ def samples(cache) -> Path:
     "The sample photographs, train/ and val/, with the files of oddities/; pages see them without."
     from oddities import write_oddities
 
-    from timmdata.core.demo_data import get_samples
+    from timmdata.datasets.demo_data import get_samples
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv('TIMMDATA_CACHE', str(cache))
         made = get_samples()

@@ -15,7 +15,7 @@ from .readers.extensions import (
     set_img_extensions as set_img_extensions,
 )
 from .core.faults import ImageReadError as ImageReadError
-from .core.demo_data import get_samples as get_samples
+from .datasets.demo_data import get_samples as get_samples
 from .readers.target_fields import MultiLabelTarget as MultiLabelTarget
 from .readers.factory import create_reader as create_reader
 from .datasets.image_dataset import ImageDataset as ImageDataset, IterableImageDataset as IterableImageDataset

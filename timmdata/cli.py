@@ -166,7 +166,7 @@ _MOST_IMAGES = 2000   # a minute on one core, and enough of each class to look a
     ('--out', str, None, 'Output file for a picture of the first batch; default: batch.png in the current folder, '
                          'or beside the data if that folder is in it'))
 def _demo(data, split, skip, exclude, input_size, batch_size, num_workers, out):
-    from timmdata.core.demo_data import get_samples
+    from timmdata.datasets.demo_data import get_samples
     from timmdata.core.faults import listed
     from timmdata.core.progress import progress_bar
     from timmdata.datasets.outputs import output_path

@@ -15,8 +15,7 @@ from timmdata import ImageDataset, create_dataset, create_reader, get_samples, w
 from timmdata.buffer import BufferSettings
 from timmdata.buffer.status import remove_buffer
 from timmdata.buffer.store import BatchStore
-from timmdata.core.demo_data import cache_dir
-from timmdata.core.paths import expand_home
+from timmdata.core.paths import cache_dir, expand_home
 from timmdata.datasets.cache import CacheSettings, cached_dataset
 from timmdata.datasets.factory import open_splits
 from timmdata.datasets.voc import voc_table

@@ -13,7 +13,7 @@ from pictures import random_colors
 from torchvision.transforms import functional as F
 
 from timmdata.core.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
-from timmdata.core.demo_data import get_samples
+from timmdata.datasets.demo_data import get_samples
 from timmdata.datasets.image_dataset import ImageDataset
 from timmdata.pipeline.batch_transform import (
     BatchTransform,

@@ -12,7 +12,7 @@ from synthetic import ROOT
 for package in ('timmdata', 'timmdata/core'):   # without what they import: torch takes seconds
     module = sys.modules[package.replace('/', '.')] = types.ModuleType(package)
     module.__path__ = [str(ROOT/package)]
-demo_data = import_module('timmdata.core.demo_data')
+demo_data = import_module('timmdata.datasets.demo_data')
 demo_data.TRAIN_VIEWS, demo_data.VAL_VIEWS = range(2), range(32, 33)
 make_view, made = demo_data.make_view, []
 

@@ -29,7 +29,7 @@ def encode(image: Image.Image, format: str, **options) -> bytes:
 
 def make_oddities() -> dict[str, bytes]:
     "Make the files of `ODDITIES`, from one view of the cat."
-    from timmdata.core.demo_data import make_view
+    from timmdata.datasets.demo_data import make_view
     cat = Image.open(io.BytesIO(make_view('cat', 1000))).convert('RGB').resize((160, 120))
     gray, jpeg = cat.convert('L'), encode(cat, 'jpeg', quality=90)
     deep = np.asarray(gray).astype(np.uint16) * 240 + np.arange(160, dtype=np.uint16)   # up to 61359, beyond 8 bits

@@ -1,9 +1,9 @@
-"What every step uses: keyed random numbers, the image of a sample, decoding, faults, memory, sample photos."
+"What every step uses: keyed random numbers, the image of a sample, decoding, faults, memory."
 from .decode import decode_image
-from .demo_data import cache_dir, get_samples
 from .faults import BadSample, BadSampleLog, FaultPolicy, ImageReadError
 from .jpeg import Pixels, resolve_backend
 from .memory_pool import MemoryPool
+from .paths import cache_dir
 from .rng import KeyedRandom, sample_seed, seed_all, seeded
 from .sample import apply_transform, as_pil_image, image_size, sample_image, transform_image, with_image
 
@@ -12,5 +12,5 @@ __all__ = [
     'apply_transform', 'as_pil_image', 'image_size', 'sample_image', 'transform_image', 'with_image',
     'BadSample', 'BadSampleLog', 'FaultPolicy', 'ImageReadError',
     'decode_image', 'Pixels', 'resolve_backend', 'MemoryPool',
-    'cache_dir', 'get_samples',
+    'cache_dir',
 ]

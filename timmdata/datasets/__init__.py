@@ -1,5 +1,6 @@
-"Images with their targets: `ImageDataset`, changed labels, datasets of other libraries."
+"Images with their targets: `ImageDataset`, changed labels, datasets of other libraries, sample photos."
 from .augmix import AugMixDataset
+from .demo_data import get_samples
 from .factory import create_dataset, open_splits
 from .image_dataset import ImageDataset, IterableImageDataset
 from .packing import PackReport, check_pack, write_pack
@@ -11,5 +12,5 @@ __all__ = [
     'ImageDataset', 'IterableImageDataset', 'create_dataset', 'open_splits',
     'LabelMap', 'LabelReport', 'classes_of', 'relabel', 'targets_of', 'voc_table',
     'AugMixDataset', 'write_pack', 'check_pack', 'PackReport',
-    'base_datasets', 'describe', 'fingerprint', 'unwrap',
+    'get_samples', 'base_datasets', 'describe', 'fingerprint', 'unwrap',
 ]

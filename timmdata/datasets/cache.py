@@ -22,11 +22,10 @@ import PIL
 from filelock import FileLock
 
 from ..core.checks import check_choice, checks_names, parse_size
-from ..core.demo_data import cache_dir
 from ..core.faults import FaultPolicy, try_to_read
 from ..core.jpeg import resolve_backend
 from ..core.memory_pool import end_with
-from ..core.paths import StrPath, expand_home, open_private
+from ..core.paths import StrPath, cache_dir, expand_home, open_private
 from ..readers.base import ReaderFiles
 from ..readers.exclude import keep_rows
 from ..readers.pack import ReaderPack, read_pack

@@ -15,9 +15,8 @@ import numpy as np
 from torch.utils.data import Dataset
 
 from ..core.cores import available_cores
-from ..core.demo_data import cache_dir
 from ..core.faults import ImageReadError, is_system_error
-from ..core.paths import replace_file
+from ..core.paths import cache_dir, replace_file
 from ..core.progress import progress_bar
 from ..core.sample import as_pil_image, sample_image
 from .wrappers import base_datasets, content_key, gives_bytes, unwrap

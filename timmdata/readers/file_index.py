@@ -21,9 +21,8 @@ from typing import IO, TypeVar
 import numpy as np
 
 from ..core.arguments import warn_caller
-from ..core.demo_data import cache_dir
 from ..core.faults import listed, printable
-from ..core.paths import StrPath, expand_home, replace_file
+from ..core.paths import StrPath, cache_dir, expand_home, replace_file
 from .store import absolute_path, find_objects, is_url
 from .class_map import ClassMap, build_class_map, class_order, describe_twins, load_class_map
 from .base import is_below, is_split_name

@@ -25,10 +25,9 @@ from typing import Any
 
 import numpy as np
 
-from ..core.demo_data import cache_dir
 from ..core.faults import SourceError
 from ..core.memory_pool import end_with
-from ..core.paths import replace_file
+from ..core.paths import cache_dir, replace_file
 from .base import Source
 from .sample_table import SampleTable
 from .store import ObjectChanged, Stored, StoreLimits, find_objects, open_store, persist

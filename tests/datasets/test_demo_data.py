@@ -13,7 +13,7 @@ from grids import few
 from PIL import Image
 from synthetic import ROOT
 
-from timmdata.core import demo_data as samples
+from timmdata.datasets import demo_data as samples
 
 FOLDER = 'samples-v3'   # in the cache
 
