@@ -3,7 +3,9 @@ import gc
 import json
 import multiprocessing
 import os
+import pickle
 import urllib.error
+from multiprocessing import reduction
 
 import pytest
 import torch
@@ -43,6 +45,14 @@ def cudart(monkeypatch):
     fake = Cudart()
     monkeypatch.setattr(torch.cuda, 'cudart', lambda: fake)
     return fake
+
+
+def test_a_copy_for_a_process_that_is_not_forked_is_the_same_memory():
+    "As `multiprocessing` sends it; the oracle is what the other tensor shows."
+    shared = SharedMemory(8)
+    other = pickle.loads(reduction.ForkingPickler.dumps(shared))
+    shared.tensor.fill_(7)
+    assert other.tensor.tolist() == [7] * 8 and other.tensor.data_ptr() != shared.tensor.data_ptr()
 
 
 def test_slots_are_unregistered_when_the_last_batch_is_dropped_and_before_they_are_unmapped(cudart):

@@ -47,13 +47,19 @@ class SharedMemory:
         if hasattr(os, 'memfd_create'):
             fd = os.memfd_create('timmdata')
             os.ftruncate(fd, num_bytes)
-            try:
-                self.tensor, self.fd = map_shared(fd, num_bytes)
-            finally:
-                os.close(fd)
+            self._map(fd)
         else:
-            self.tensor, self.fd = torch.empty(num_bytes, dtype=torch.uint8, device='cpu').share_memory_(), None
-        self._sent = self.tensor
+            self._share(torch.empty(num_bytes, dtype=torch.uint8, device='cpu').share_memory_())
+
+    def _map(self, fd: int):
+        try:
+            tensor, own = map_shared(fd, self.num_bytes)
+        finally:
+            os.close(fd)
+        self._share(tensor, own)
+
+    def _share(self, tensor: torch.Tensor, fd: int | None = None):
+        self.fd, self.tensor, self._sent = fd, tensor, tensor
 
     def pin(self):
         "Page-lock the memory for a CUDA device until the last tensor in it is gone."
