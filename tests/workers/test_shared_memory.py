@@ -5,7 +5,7 @@ import multiprocessing
 import os
 import pickle
 import urllib.error
-from multiprocessing import reduction
+from multiprocessing import reduction, resource_sharer
 
 import pytest
 import torch
@@ -53,6 +53,7 @@ def test_a_copy_for_a_process_that_is_not_forked_is_the_same_memory():
     other = pickle.loads(reduction.ForkingPickler.dumps(shared))
     shared.tensor.fill_(7)
     assert other.tensor.tolist() == [7] * 8 and other.tensor.data_ptr() != shared.tensor.data_ptr()
+    resource_sharer.stop()   # the thread that handed it out
 
 
 def test_slots_are_unregistered_when_the_last_batch_is_dropped_and_before_they_are_unmapped(cudart):
