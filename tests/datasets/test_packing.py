@@ -263,6 +263,17 @@ def test_a_pack_that_is_killed_goes_on_to_the_same_bytes(val, tmp_path, monkeypa
 
 
 @pytest.mark.full
+def test_a_pack_that_is_killed_while_it_writes_its_index_leaves_nothing(val, tmp_path, monkeypatch):
+    monkeypatch.setattr(packing, '_SHARD_BYTES', 300_000)
+    write_pack(val, tmp_path/'whole', num_workers=0)
+    code = 'import os\nimport numpy\nnumpy.save = lambda file, array: (file.write(b"half"), file.flush(), os._exit(9))\n'
+    end = subprocess.run([sys.executable, '-c', code + PACKS.format(root=str(val.root), out=str(tmp_path/'out'), num=0)], timeout=100)
+    assert end.returncode == 9
+    write_pack(val, tmp_path/'out', num_workers=0)
+    assert all_bytes(tmp_path/'out') == all_bytes(tmp_path/'whole')
+
+
+@pytest.mark.full
 def test_a_pack_that_is_killed_at_its_very_end_leaves_nothing(val, tmp_path, monkeypatch):
     monkeypatch.setattr(packing.shutil, 'rmtree', lambda *args, **kwargs: 1 / 0)
     with pytest.raises(ZeroDivisionError): write_pack(val, tmp_path, num_workers=0)

@@ -35,8 +35,8 @@ exclusion_calls.out find_problems.root find_problems.within find_shards.root hol
 index_folder.index_file index_folder.root index_path.root index_tars.index_file index_tars.root inspect.data inspect.out keep_arrays.path
 keep_index.path label_samples.root list_folder.folder list_tar.path load_info.root make_page.out may_hold_images.folder not_a_table.path
 not_found.path number_targets.root open_splits.exclude_files open_archives.cache_dir open_file.path open_index.folder read_file.path
-read_pack.root remove_buffer.directory replace_file.folder replace_file.path save_index.folder scan_folder.root scan_shards.root
-scan_tars.root write_shard.folder write_shard.path""".split()
+read_pack.root remove_buffer.directory replace_file.folder replace_file.path save_index.folder save_index.unfinished scan_folder.root
+scan_shards.root scan_tars.root write_shard.folder write_shard.path""".split()
 
 
 def path_parameters() -> dict[str, bool]:

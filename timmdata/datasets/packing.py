@@ -604,7 +604,7 @@ def _save_samples(plan: PackPlan, parts: list[dict[str, Any]]):
     names = (plan.dataset.filename(index) for index, *_ in found)
     folder = plan.root/'index'/plan.split
     folder.mkdir(parents=True, exist_ok=True)
-    save_index(SampleTable.from_samples(names, targets, {'row': rows}), folder)
+    save_index(SampleTable.from_samples(names, targets, {'row': rows}), folder, plan.parts)
 
 
 def _save_description(plan: PackPlan, parts: list[dict[str, Any]]):

@@ -86,15 +86,17 @@ def index_of_arrays(
 def save_index(
     index: SampleTable,
     folder: StrPath,
+    unfinished: StrPath | None = None,
 ):
     """Write an index as .npy files, and wait until they are on disk.
 
     Args:
         index: Index to write.
         folder: Existing folder for its files.
+        unfinished: Existing folder for unfinished files, on the same disk; None: `folder`.
     """
     for name, array in index_arrays(index).items():
-        with replace_file(Path(folder)/f'{name}.npy', sync=True) as file:
+        with replace_file(Path(folder)/f'{name}.npy', unfinished, sync=True) as file:
             np.save(file, array)
 
 
