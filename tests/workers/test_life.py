@@ -26,33 +26,37 @@ def test_an_interrupt_while_the_workers_of_a_stream_start_leaves_nothing(place):
     finally: run.kill()
 
 
-@pytest.mark.parametrize('num', [2, pytest.param(200, marks=[pytest.mark.full, pytest.mark.timeout(1200)])])
-def test_interrupts_at_random_moments_leave_nothing_and_arrive(num):
-    run = program(f'interrupt_at_random({num})', first='from interrupts import *')
-    try:
-        code, out, errors = run.end(6 * num + 40)
-        assert code == 0 and errors == '' and out.startswith(f'{num} of {num} interrupts arrived'), out + errors
-    finally: run.kill()
+def attacked(function: str, num: int, seconds: float, programs: int = 4, **settings) -> list[str]:
+    "What programs print that attack at the same time, each in its share of the rounds and with a seed of its own; most of it is waiting."
+    words = ''.join(f', {name}={value!r}' for name, value in settings.items())
+    runs = [program(f'{function}({num // programs}, seed={seed}{words})', first='from interrupts import *') for seed in range(programs)]
+    try: ends = [run.end(seconds) for run in runs]
+    finally:
+        for run in runs: run.kill()
+    for code, out, errors in ends: assert code == 0 and errors == '', out + errors
+    return [out for _, out, _ in ends]
+
+
+@pytest.mark.parametrize('num, programs', [(2, 1), pytest.param(200, 4, marks=[pytest.mark.full, pytest.mark.timeout(1200)])])
+def test_interrupts_at_random_moments_leave_nothing_and_arrive(num, programs):
+    outs = attacked('interrupt_at_random', num, 6 * num + 40, programs)
+    share = num // programs
+    for out in outs: assert out.startswith(f'{share} of {share} interrupts arrived'), out
 
 
 @full
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize('num', [3, 100])
-def test_workers_that_are_killed_at_random_moments_leave_right_batches(num):
-    run = program(f'kill_at_random({num})', first='from interrupts import *')
-    try:
-        code, out, errors = run.end(6 * num + 60)
-        assert code == 0 and errors == '' and ' right, ' in out, out + errors
-    finally: run.kill()
+@pytest.mark.parametrize('num, programs', [(3, 1), (100, 4)])
+def test_workers_that_are_killed_at_random_moments_leave_right_batches(num, programs):
+    for out in attacked('kill_at_random', num, 6 * num + 60, programs): assert ' right, ' in out, out
 
 
 @full
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize('threads_per_worker', [1, 2])
-def test_samples_that_never_return_are_named_and_leave_nothing(threads_per_worker, num=50):
-    run = program(f'hang_at_random({num}, threads_per_worker={threads_per_worker})', first='from interrupts import *')
-    try: assert run.end(12 * num + 60) == (0, f'{num} of {num} hangs are named\n', '')
-    finally: run.kill()
+def test_samples_that_never_return_are_named_and_leave_nothing(threads_per_worker, num=52):
+    outs = attacked('hang_at_random', num, 12 * num + 60, threads_per_worker=threads_per_worker)
+    assert outs == [f'{num // 4} of {num // 4} hangs are named\n'] * 4
 
 
 @pytest.mark.parametrize('workers', ['processes', 'threads'])
