@@ -533,6 +533,17 @@ def test_ordered_categories_keep_their_order(photos, kind, tmp_path):
     assert unordered.class_to_idx == {'a': 0, 'b': 1}
 
 
+def test_ordered_categories_of_several_chunks_are_joined(photos):
+    "As when shards of a table are concatenated: each chunk may have another dictionary; pyarrow's own union is the oracle."
+    chunks = [pyarrow.DictionaryArray.from_arrays(rows, names, ordered=True) for rows, names in (([1, 0], ['low', 'high']), ([0], ['top']))]
+    column = pyarrow.chunked_array(chunks)
+    table = pyarrow.table({'path': ['0.png', '1.png', '2.png'], 'target': column})
+    dataset = ImageDataset(photos, table=table)
+    union = column.unify_dictionaries().chunk(0).dictionary.to_pylist()
+    assert dataset.classes == union == ['low', 'high', 'top']
+    assert [dataset.classes[k] for k in targets_of(dataset)] == column.to_pylist()
+
+
 # ---- files that are there under another name
 
 @pytest.mark.parametrize('there, listed', [

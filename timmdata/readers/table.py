@@ -15,8 +15,9 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from numbers import Integral, Number, Real
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from numbers import Number, Real
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,11 +33,9 @@ from .base import ReaderFiles, choose_split, is_whole, matching_splits
 from .sample_table import LabelLists, SampleTable
 from .target_fields import is_multihot, split_keys
 from .requests import keep_objects, open_ranges, open_single
-from .store import Stored, absolute_path, find_objects, is_url, not_found
+from .store import absolute_path, find_objects, is_url, not_found
 
 # %% ../../nbs/readers/50_table.ipynb #9760d346
-# extensions of files that `read_table` reads
-TABLE_TYPES = ('.csv', '.tsv', '.jsonl', '.ndjson', '.parquet')
 _WHOLE = r'-?(0|[1-9]\d*)'
 _PARQUET = 'reading Parquet or Arrow tables'
 
@@ -47,18 +46,38 @@ class Table:
 
     Args:
         names: Names of the columns, in order; possibly with repeats.
-        num_rows: Number of rows, without the header.
-        values: Number of a column → its values, unchanged; None if missing.
+        columns: Columns of one length: lists, arrays, or those of a data frame.
+        to_list: Converts one of the columns to a list of Python's own types; None: a missing value.
+        what: The table, for error messages.
         is_untyped: Whether all values are strings, as in a CSV.
         uneven: Row whose length differs from the header → its length.
-        ordered: Number of a column of ordered categories → all categories, in their order.
     """
-    names: list[str]
-    num_rows: int
-    values: Callable[[int], list]
+    names: Sequence[str]
+    columns: Sequence[Any]
+    to_list: Callable[[Any], list] = list
+    what: str = 'the table'
     is_untyped: bool = False
     uneven: Mapping[int, str] | None = None
-    ordered: Mapping[int, list] = field(default_factory=dict)
+
+    def __post_init__(self):
+        lengths = {len(column) for column in self.columns}
+        if len(lengths) > 1:
+            raise ValueError(f'columns differ in length: {listed(sorted(lengths))}')
+
+    @property
+    def num_rows(self) -> int:
+        "Return the number of rows, without the header."
+        return len(self.columns[0]) if self.columns else 0
+
+    def values(self,
+        number: int,
+    ) -> list:
+        """Return a column, unchanged.
+
+        Args:
+            number: Number of the column.
+        """
+        return self.to_list(self.columns[number])
 
     def typed(self,
         number: int,
@@ -69,21 +88,16 @@ class Table:
             number: Number of the column.
         """
         values = self.values(number)
-        if not self.is_untyped:
-            return values
-        numbers = _plain_numbers([text for text in values if text])
-        if all(isinstance(value, str) for value in numbers):
-            return values
-        found = iter(numbers)
-        return [next(found) if text else None for text in values]
+        numbers = _plain_numbers([text for text in values if text]) if self.is_untyped else {}
+        return [numbers.get(text) for text in values] if numbers else values
 
 # %% ../../nbs/readers/50_table.ipynb #c50plainnumbe
-def _plain_numbers(texts: list[str]) -> list:
-    "Convert texts to numbers if all of them are numbers: '7' and '0.5' are, '007' and 'nan' are names."
+def _plain_numbers(texts: Iterable[str]) -> dict[str, int | float]:
+    "Return text → number if all texts are numbers, or {}: '7' and '0.5' are numbers, '007' and 'nan' are names."
     for number, form in ((int, _WHOLE), (float, _WHOLE + r'(\.\d+)?([eE][-+]?\d+)?')):
         if all(re.fullmatch(form, text.strip(), re.ASCII) for text in texts):
-            return [number(text) for text in texts]
-    return texts
+            return {text: number(text) for text in texts}
+    return {}
 
 
 def _separator_of(header: str, usual: str) -> str:
@@ -93,21 +107,22 @@ def _separator_of(header: str, usual: str) -> str:
     return others[0] if len(others) == 1 else usual
 
 
-def _read_separated(path: str, separator: str) -> Table:
+def _read_separated(path: str, usual: str) -> Table:
     "Read a CSV or TSV; an open quote is an error, and a row that is longer or shorter than the header is empty."
     with open(path, encoding='utf-8-sig', newline='') as file:
         texts = file.readlines()
     header = next((text for text in texts if text.strip()), '')
-    separator = _separator_of(header, separator)
-    lines = [row for row in csv.reader(texts, delimiter=separator, strict=True) if row]
+    lines = [row for row in csv.reader(texts, delimiter=_separator_of(header, usual), strict=True) if row]
     if not lines:
         raise ValueError('it is empty')
     names, *rows = lines
-    uneven = {k: f'{len(row)}, the header has {len(names)}'
-              for k, row in enumerate(rows) if len(row) != len(names)}
-    whole = ([None] * len(names) if k in uneven else row for k, row in enumerate(rows))
-    columns = list(zip(*whole)) or [()] * len(names)
-    return Table(names, len(rows), lambda number: list(columns[number]), True, uneven)
+    uneven = {}
+    for k, row in enumerate(rows):
+        if len(row) != len(names):
+            uneven[k] = f'{len(row)}, the header has {len(names)}'
+            rows[k] = [None] * len(names)
+    columns = list(zip(*rows)) or [()] * len(names)
+    return Table(names, columns, is_untyped=True, uneven=uneven)
 
 # %% ../../nbs/readers/50_table.ipynb #tblread1
 def _refuse(constant: str):
@@ -118,101 +133,82 @@ def _read_json_lines(path: str) -> Table:
     "Read a file with one JSON object per line."
     with open(path, encoding='utf-8-sig', newline='\n') as file:
         rows = [json.loads(line, parse_constant=_refuse) for line in file if line.strip()]
-    strange = next((k for k, row in enumerate(rows, 1) if not isinstance(row, dict)), None)
-    if strange is not None:
-        raise ValueError(f'row {strange} is not a JSON object')
+    for k, row in enumerate(rows, 1):
+        if not isinstance(row, dict):
+            raise ValueError(f'row {k} is not a JSON object')
     # raises an error for half of a character, such as \ud800
     json.dumps(rows, ensure_ascii=False).encode()
-    names = dict.fromkeys(name for row in rows for name in row)
-    return _of_columns({name: [row.get(name) for row in rows] for name in names})
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    return Table(names, [[row.get(name) for row in rows] for name in names])
 
 # %% ../../nbs/readers/50_table.ipynb #c50ofcolumns
 def _plain(cell: Any) -> Any:
-    "Return the value of a cell with Python's own types: arrays and tuples become lists."
+    "Return a value with Python's own types: arrays and tuples become lists."
     if isinstance(cell, (np.ndarray, np.generic)):
         return cell.tolist()
     return [_plain(value) for value in cell] if isinstance(cell, (list, tuple)) else cell
 
 
-def _categories(column: Any) -> list | None:
-    "Return the categories of a column of pandas or polars if they have an order: an Enum has one, a Categorical none."
-    dtype = getattr(column, 'dtype', None)
-    has_order = getattr(dtype, 'ordered', False) or type(dtype).__name__ == 'Enum'
-    return list(dtype.categories) if has_order else None
-
-
-def _of_columns(columns: Mapping[str, Sequence], typed: Mapping[str, Any] | None = None) -> Table:
-    "Make a table from lists; `typed` are the same columns, with the types that they have in a data frame."
-    lengths = {len(column) for column in columns.values()}
-    if len(lengths) > 1:
-        raise ValueError(f'columns differ in length: {listed(sorted(lengths))}')
-    lists = list(columns.values())
-    ordered = {k: found for k, column in enumerate((typed or columns).values())
-               if (found := _categories(column)) is not None}
-    return Table(list(columns), max(lengths, default=0), lambda number: list(map(_plain, lists[number])),
-                 ordered=ordered)
-
-
-def _of_pandas(frame: Any) -> Table:
-    "Make a table from a data frame; NaN, NaT and NA become None."
-    def values(number: int) -> list:
-        column = frame.iloc[:, number].astype(object)
-        return list(map(_plain, column.where(column.notna(), None).tolist()))
-
-    ordered = {k: found for k in range(len(frame.columns))
-               if (found := _categories(frame.iloc[:, k])) is not None}
-    return Table([str(name) for name in frame.columns], len(frame), values, ordered=ordered)
-
-
-def _of_arrow(table: Any) -> Table:
-    "Make a table from an Arrow table."
-    ordered = {}
-    for k, part in enumerate(table.schema):
-        if getattr(part.type, 'ordered', False):
-            chunks = table.column(k).unify_dictionaries().chunks
-            ordered[k] = chunks[0].dictionary.to_pylist() if chunks else []
-    return Table(table.column_names, table.num_rows, lambda number: table.column(number).to_pylist(),
-                 ordered=ordered)
+def _of_data(table: Any) -> Table:
+    "Make a table from a dict of lists or a table of a library; NaN, NaT and NA of pandas become None."
+    library = type(table).__module__.partition('.')[0]
+    if isinstance(table, Mapping):
+        return Table(list(table), list(table.values()), lambda column: _plain(list(column)))
+    if library == 'pandas':
+        return Table([str(name) for name in table.columns], [column for _, column in table.items()],
+                     lambda column: _plain(column.astype(object).where(column.notna(), None).tolist()))
+    if library == 'polars':
+        return Table(table.columns, table.get_columns(), lambda column: _plain(column.to_list()))
+    table = optional('pyarrow', _PARQUET).table(table)
+    return Table(table.column_names, table.columns, lambda column: column.to_pylist())
 
 
 def _read_parquet(path: str) -> Table:
+    "Read a Parquet file, and check all of it."
     read = optional('pyarrow.parquet', _PARQUET).read_table(path, page_checksum_verification=True)
     read.validate(full=True)
     # an error here, where a name is not UTF-8
-    return _of_arrow(read.rename_columns(read.column_names))
+    return _of_data(read.rename_columns(read.column_names))
+
+
+def _categories(column: Any) -> list | None:
+    "Return the categories of a column if they have an order: an Enum of polars has one, its Categorical none."
+    kind = getattr(column, 'dtype', getattr(column, 'type', None))   # Arrow calls it type
+    if not getattr(kind, 'ordered', False) and type(kind).__name__ != 'Enum':
+        return None
+    if hasattr(kind, 'categories'):
+        return list(kind.categories)
+    chunks = column.unify_dictionaries().chunks
+    return chunks[0].dictionary.to_pylist() if chunks else []
 
 # %% ../../nbs/readers/50_table.ipynb #c50similarpa
-class _SimilarPaths:
-    "Find files whose path looks the same: another Unicode form, letter case, blanks, or \\ instead of /."
+def _names_by_form(folder: str) -> dict[str, str]:
+    "List a folder: form of a name, see `unseen_form` → name."
+    try:
+        return {unseen_form(name): name for name in sorted(os.listdir(folder or '.'))}
+    except OSError:
+        return {}
 
-    def __init__(self, root: StrPath):
-        self.root = os.fspath(root)
-        self._names = {}   # folder → form of a name → name
 
-    def _similar(self, folder: str, part: str) -> str | None:
-        "Return the name itself if it exists, or one in the folder that looks the same."
-        if os.path.exists(os.path.join(folder, part)):
-            return part
-        if folder not in self._names:
-            try:
-                names = os.listdir(folder or '.')
-            except OSError:
-                names = []
-            self._names[folder] = {unseen_form(name): name for name in sorted(names)}
-        return self._names[folder].get(unseen_form(part))
-
-    def find(self, path: str) -> str | None:
-        "Return the path of the file that looks the same, or None."
-        anchor = Path(path).anchor
-        found, folder = [], os.path.join(self.root, anchor)
-        for part in filter(None, re.split(r'[\\/]+', path[len(anchor):])):
-            name = self._similar(os.path.join(folder, *found), part)
-            if name is None:
-                return None
-            found.append(name)
-        return os.path.join(anchor, *found) if os.path.isfile(os.path.join(folder, *found)) else None
+def _similar_path(root: StrPath, path: str, names_by_form: Callable[[str], dict[str, str]]) -> str | None:
+    "Find the file whose path looks the same: another Unicode form, letter case, blanks, or \\ instead of /."
+    found = anchor = Path(path).anchor
+    for part in filter(None, re.split(r'[\\/]+', path[len(anchor):])):
+        folder = os.path.join(root, found)
+        is_there = os.path.exists(os.path.join(folder, part))
+        name = part if is_there else names_by_form(folder).get(unseen_form(part))
+        if name is None:
+            return None
+        found = os.path.join(found, name)
+    return found if os.path.isfile(os.path.join(root, found)) else None
 
 # %% ../../nbs/readers/50_table.ipynb #tblread2
+_READERS = {'.csv': partial(_read_separated, usual=','), '.tsv': partial(_read_separated, usual='\t'),
+            '.jsonl': _read_json_lines, '.ndjson': _read_json_lines, '.parquet': _read_parquet}
+# extensions of files that `read_table` reads
+TABLE_TYPES = tuple(_READERS)
+
+
 def not_a_table(
     path: StrPath,
 ) -> str:
@@ -234,37 +230,24 @@ def read_table(
         table: A file of one of the `TABLE_TYPES`, a dict of lists, or a pandas, polars or pyarrow table.
     """
     if not isinstance(table, (str, os.PathLike)):
-        library = type(table).__module__.partition('.')[0]
-        if isinstance(table, Mapping):
-            return _of_columns(table)
-        if library == 'pandas':
-            return _of_pandas(table)
-        if library == 'polars':
-            return _of_columns(table.to_dict(as_series=False), table.to_dict())
-        return _of_arrow(optional('pyarrow', _PARQUET).table(table))
-    path = os.fspath(expand_home(table))
+        return _of_data(table)
+    what = path = os.fspath(expand_home(table))
     suffix = os.path.splitext(path)[1].lower()
-    where, name = path, os.path.split(path)
-    if is_url(path):
-        path = str(keep_objects(name[0], [name[1]])/name[1])   # a copy
+    if is_url(what):
+        folder, name = os.path.split(what)
+        path = str(keep_objects(folder, [name])/name)   # a copy
     if not os.path.isfile(path):
-        similar = None if is_url(where) else _SimilarPaths('').find(where)
-        raise not_found('table', where, similar)
+        similar = None if is_url(what) else _similar_path('', what, _names_by_form)
+        raise not_found('table', what, similar)
     if suffix not in TABLE_TYPES:
-        raise ValueError(not_a_table(where))
-    if suffix == '.parquet':
-        optional('pyarrow.parquet', _PARQUET)   # it is there, or the error says how to get it
+        raise ValueError(not_a_table(what))
     try:
-        if suffix == '.parquet':
-            return _read_parquet(path)
-        if suffix in ('.jsonl', '.ndjson'):
-            return _read_json_lines(path)
-        return _read_separated(path, '\t' if suffix == '.tsv' else ',')
+        return replace(_READERS[suffix](path), what=what)
     # pyarrow raises OSError, NotImplementedError, …; json a RecursionError
     except Exception as error:
-        if is_system_error(error):
+        if is_system_error(error) or isinstance(error, ImportError):
             raise
-        raise ValueError(f'{where} cannot be read as {suffix[1:]} in UTF-8: {error}') from error
+        raise ValueError(f'{what} cannot be read as {suffix[1:]} in UTF-8: {error}') from error
 
 # %% ../../nbs/readers/50_table.ipynb #c50flat
 def _flat(values: Iterable[Any]) -> list:
@@ -275,50 +258,48 @@ def _flat(values: Iterable[Any]) -> list:
             for label in (value if isinstance(value, list) else [value])]
 
 
-def _map_labels(values: Iterable[Any], change: Callable[[Any], Any]) -> list:
-    "Change each label; lists stay lists, and None stays None."
-    return [[change(label) for label in value] if isinstance(value, list) else
-            value if value is None else change(value) for value in values]
+def _index_of(value: Any, known: Mapping[Any, int | None]) -> Any:
+    "Return the index of a label, or of each label in a list; None if there is no label, or one has no index."
+    if not isinstance(value, list):
+        return known.get(value)
+    indexes = [known.get(label) for label in value]
+    return None if None in indexes else indexes
 
 # %% ../../nbs/readers/50_table.ipynb #c50numbersof
 def _numbers_of(values: Sequence[Any]) -> dict[Any, Any]:
     "Return label → its number, or the label itself if it is a name; refuse columns of mixed types."
     flat = _flat(values)
-    strange = next((v for v in flat if not isinstance(v, (str, Real))), None)
-    if strange is not None:
-        raise ValueError(
-            f'a target has type {type(strange).__name__}: must be a string or a number')
+    for label in flat:
+        if not isinstance(label, (str, Real)):
+            raise ValueError(
+                f'a target has type {type(label).__name__}: must be a string or a number')
     num_texts = sum(isinstance(label, str) for label in flat)
     if 0 < num_texts < len(flat):
         raise ValueError(
             f'targets are of mixed types, such as {", ".join(map(repr, sorted(map(str, flat))[:3]))}')
-    single = next((v for v in values if v is not None and not isinstance(v, list)), None)
-    if single is not None and any(isinstance(v, list) for v in values):
+    singles = [v for v in values if v is not None and not isinstance(v, list)]
+    if singles and any(isinstance(v, list) for v in values):
         raise ValueError(
-            f'some targets are lists, and others, such as {single!r}, are not: write a list in every row, '
+            f'some targets are lists, and others, such as {singles[0]!r}, are not: write a list in every row, '
             'with one label if there is only one')
-    numbers = dict(zip(flat, _plain_numbers(flat) if num_texts else flat))
-    beyond = next((v for v in numbers.values() if isinstance(v, float) and not math.isfinite(v)), None)
-    if beyond is not None:
-        raise ValueError(f'the target {beyond} is not a finite number')
+    numbers = {label: label for label in flat}
+    if num_texts:
+        numbers |= _plain_numbers(flat)
+    for number in numbers.values():
+        if isinstance(number, float) and not math.isfinite(number):
+            raise ValueError(f'the target {number} is not a finite number')
     return numbers
-
-
-def _is_whole(number: Any) -> bool:
-    return isinstance(number, Integral) or float(number).is_integer()
 
 
 def _class_name(label: Any) -> str:
     "Name a class: 3, 3.0 and '3' are the same class."
-    return str(int(label)) if not isinstance(label, str) and _is_whole(label) else str(label)
+    return str(label) if isinstance(label, str) or label % 1 else str(int(label))
 
 # %% ../../nbs/readers/50_table.ipynb #c50multihot1
-def _multihot_classes(values: Sequence[Any], numbers: Mapping[Any, Any], target_format: str | None) -> list[str] | None:
-    "Return the names of the classes, which are their positions, if the lists have a 0 or 1 for each class."
-    lists = [[numbers[label] for label in value] for value in values if isinstance(value, list)]
-    if target_format is None and not is_multihot(lists) or target_format == 'indices':
-        return None
-    size = len(lists[0]) if lists else 0
+def _of_multihot(values: Sequence[Any], numbers: Mapping[Any, Any]) -> tuple[list, list[str]]:
+    "Return lists of the classes that have a 1, and all classes; their names are their positions."
+    size = len(next((value for value in values if isinstance(value, list)), []))
+    names = [str(k) for k in range(size)]
     for row, value in enumerate(values, 1):
         is_row = (isinstance(value, list) and len(value) == size
                   and all(numbers[label] in (0, 1) for label in value))
@@ -326,14 +307,15 @@ def _multihot_classes(values: Sequence[Any], numbers: Mapping[Any, Any], target_
             raise ValueError(
                 f"row {row} has {value!r}: with target_format='multihot', each row must be a list of one "
                 'length with a 0 or 1 for each class')
-    return [str(k) for k in range(size)]
+    return [value and [name for name, label in zip(names, value) if numbers[label]] for value in values], names
 
 
 def _as_floats(values: Sequence[Any], numbers: Mapping[Any, Any]) -> list[float | None]:
     "Return values to be predicted."
-    name = next((v for v in numbers.values() if isinstance(v, str)), None)
-    if name is not None:
-        raise ValueError(f"target_type='float': {name!r} is not a number; leave the cell empty if it has no target")
+    for number in numbers.values():
+        if isinstance(number, str):
+            raise ValueError(
+                f"target_type='float': {number!r} is not a number; leave the cell empty if it has no target")
     if any(isinstance(v, list) for v in values):
         raise ValueError("target_type='float': a target must be one number, not a list")
     return [v if v is None else float(numbers[v]) for v in values]
@@ -354,9 +336,10 @@ def _classes_of(numbers: Mapping[Any, Any], class_map: ClassMap | None, root: St
     if class_map is not None:
         given = load_class_map(class_map, root)
         class_to_idx = {str(name): int(idx) for name, idx in given.items()}   # 3 and '3' are the same class
-        twice = next((name for name, idx in given.items() if class_to_idx[str(name)] != idx), None)
-        if twice is not None:
-            raise ValueError(f'class_map has two indexes for class {twice}, as a string and as a number: keep one')
+        for name, idx in given.items():
+            if class_to_idx[str(name)] != idx:
+                raise ValueError(
+                    f'class_map has two indexes for class {name}, as a string and as a number: keep one')
     elif names is not None:
         class_to_idx = {name: idx for idx, name in enumerate(names)}
     elif any(isinstance(number, str) for number in numbers.values()):
@@ -399,27 +382,23 @@ def number_targets(
         raise ValueError(
             "target_type='float': numbers to be predicted have no classes: omit class_map and target_format")
     numbers = _numbers_of(values)
-    is_lists = any(isinstance(v, list) for v in values)
-    if target_format == 'multihot' or is_lists and names is None:
-        names = _multihot_classes(values, numbers, target_format)
-        if names is not None:
-            values = [v and [name for name, label in zip(names, v) if numbers[label] == 1] for v in values]
-            numbers = {name: name for name in names}
-    fraction = next((v for v in numbers.values() if not isinstance(v, str) and not _is_whole(v)), None)
-    if target_type == 'float' or fraction is not None and class_map is None and names is None and not is_lists:
+    lists = [[numbers[label] for label in value] for value in values if isinstance(value, list)]
+    if target_format == 'multihot' or target_format is None and names is None and is_multihot(lists):
+        values, names = _of_multihot(values, numbers)
+        numbers = {name: name for name in names}
+    fraction = next((v for v in numbers.values() if not isinstance(v, str) and v % 1), None)
+    if target_type == 'float' or fraction is not None and class_map is None and names is None and not lists:
         return _as_floats(values, numbers), {}
-    if is_lists and fraction is not None:
+    if lists and fraction is not None:
         raise ValueError(
             f'a list of labels has {fraction!r}: must have names, class indexes, or a 0 or 1 for each class. To read '
             'soft labels, pass the column in fields=, and target_key=None')
     class_to_idx = _classes_of(numbers, class_map, root, names)
-    if is_lists and not class_to_idx:
+    if lists and not class_to_idx:
         raise ValueError('no row has a label: pass class_map= with the classes')
     known = {label: class_to_idx.get(_class_name(label), class_to_idx.get(_class_name(number)))
              for label, number in numbers.items()}
-    numbered = _map_labels(values, known.get)
-    indexes = [None if isinstance(v, list) and None in v else v for v in numbered]
-    return indexes, class_to_idx
+    return [_index_of(value, known) for value in values], class_to_idx
 
 # %% ../../nbs/readers/50_table.ipynb #f95e1464
 class TableError(ValueError):
@@ -441,18 +420,13 @@ class TableError(ValueError):
         return TableError, (self.args[0], self.problems)
 
 # %% ../../nbs/readers/50_table.ipynb #c50stored
-def _stored(root: str, paths: Sequence[str | None]) -> dict[str, Stored | None]:
-    "Look up the objects of a store at these paths."
+def _look_up(root: StrPath, paths: Iterable[str | None]) -> dict[str, Any]:
+    "Look up each path: its object, if the root is a store, or True; None or False if it is missing."
     named = [path for path in paths if path and '\0' not in path]
-    return dict(zip(named, find_objects(root, named)))
-
-
-def _are_there(root: str | Mapping[str, Stored | None], paths: Sequence[str]) -> list[bool]:
-    "Return whether each file exists."
-    if isinstance(root, Mapping):
-        return [root[path] is not None for path in paths]
+    if is_url(root):
+        return dict(zip(named, find_objects(os.fspath(root), named)))
     with ThreadPoolExecutor(16) as pool:
-        return list(pool.map(lambda path: os.path.isfile(os.path.join(root, path)), paths))
+        return dict(zip(named, pool.map(lambda path: os.path.isfile(os.path.join(root, path)), named)))
 
 # %% ../../nbs/readers/50_table.ipynb #c50findproble
 _UNKNOWN = 'label that is not in the class map'
@@ -476,7 +450,7 @@ def find_problems(
         targets: Original targets, one per row; None: no target.
         numbered: Targets, as `number_targets` returns them.
         weights: One weight per row; None: no weights.
-        root: Folder, or objects by path; None: do not check files.
+        root: Folder, or whether files are there by path; None: do not check files.
         within: Folder that paths must not leave, links resolved; None: any.
         unknown: How the message describes a label without an index.
         uneven: Row whose length differs from the header → its length.
@@ -485,37 +459,49 @@ def find_problems(
         row, from 0 → what is wrong, and for which value
     """
     problems, first = defaultdict(dict), {}   # row → what → which
+    named = {row: path for row, path in enumerate(paths) if path and '\0' not in path}
     for row, (path, target, number) in enumerate(zip(paths, targets, numbered)):
-        other = first.setdefault(os.path.normpath(path), row) if path else row
-        if not path or '\0' in path:
+        if row not in named:
             problems[row]['no path'] = path or ''
         if target is None or target == '':
             problems[row]['no target'] = path or ''
         elif number is None:
             problems[row][unknown] = f'{target!r}'
-        if other != row and numbered[other] == number:
+        other = first.setdefault(os.path.normpath(path), row) if path else row
+        if other == row:
+            continue
+        if numbered[other] == number:
             problems[row]['repeated path'] = path
-        elif other != row:
-            for each in (row, other):
-                problems[each]['path with several targets'] = path
+        else:
+            problems[row]['path with several targets'] = path
+            problems[other]['path with several targets'] = path
     for row, weight in enumerate(weights or ()):
         if not isinstance(weight, Number) or not 0 <= weight < math.inf:
             problems[row]['weight that is not a number >= 0'] = str(weight)
-    named = [row for row, path in enumerate(paths) if path and '\0' not in path]
     if within is not None:
         real = Path(os.path.realpath(within))
-        for row in named:
-            if not Path(os.path.realpath(real/paths[row])).is_relative_to(real):
-                problems[row]['path outside the root'] = paths[row]
+        for row, path in named.items():
+            if not Path(os.path.realpath(real/path)).is_relative_to(real):
+                problems[row]['path outside the root'] = path
     if root is not None:
-        for row, there in zip(named, _are_there(root, [paths[row] for row in named])):
-            if not there:
-                problems[row]['missing file'] = paths[row]
-    problems |= {row: {'wrong number of columns': length}
-                 for row, length in (uneven or {}).items()}   # that alone
+        found = root if isinstance(root, Mapping) else _look_up(root, named.values())
+        for row, path in named.items():
+            if not found[path]:
+                problems[row]['missing file'] = path
+    for row, length in (uneven or {}).items():
+        problems[row] = {'wrong number of columns': length}   # that alone
     return {row: list(problems[row].items()) for row in sorted(problems)}
 
 # %% ../../nbs/readers/50_table.ipynb #9704ccdb
+def _by_kind(problems: Mapping[int, list[tuple[str, str]]]) -> dict[str, dict[int, str]]:
+    "Return what is wrong → row, from 0 → for which value."
+    kinds = defaultdict(dict)
+    for row, found in problems.items():
+        for what, which in found:
+            kinds[what][row] = which
+    return kinds
+
+
 def describe_problems(
     problems: Mapping[int, list[tuple[str, str]]],
     num_rows: int,
@@ -526,15 +512,11 @@ def describe_problems(
         problems: Problems from `find_problems`.
         num_rows: Number of rows in the table.
     """
-    examples, lines = defaultdict(list), []
-    for row, found in problems.items():
-        for what, which in found:
-            examples[what].append(f'row {row + 1}' + f' ({printable(which)})' * bool(which))
-    for what, rows in examples.items():
-        lines.append(f'  {len(rows)} × {what}: {listed(rows, 3)}')
-    head = (f'{len(problems)} of {num_rows} rows cannot be used '
-            '(row numbers start at 1, after the header):')
-    return '\n'.join([head, *lines])
+    lines = [f'{len(problems)} of {num_rows} rows cannot be used (row numbers start at 1, after the header):']
+    for what, rows in _by_kind(problems).items():
+        examples = [f'row {row + 1}' + f' ({printable(which)})' * bool(which) for row, which in rows.items()]
+        lines.append(f'  {len(examples)} × {what}: {listed(examples, 3)}')
+    return '\n'.join(lines)
 
 # %% ../../nbs/readers/50_table.ipynb #29ce6e30
 _USUAL_NAMES = {   # of a column, in lower case
@@ -551,80 +533,67 @@ def _flag(cell: Any) -> bool | None:
     return _FLAGS.get(cell) if isinstance(cell, (str, Real)) else None
 
 
-class _Columns:
-    "Find columns by name; `what` is the table, for messages, and `root` the folder of its paths."
+def _are_flags(cells: Sequence[Any]) -> bool:
+    "Return whether a column has only 0 and 1."
+    return bool(cells) and all(_flag(cell) is not None for cell in cells)
 
-    def __init__(self, table: Table, what: str, root: StrPath):
-        self.table, self.what, self.root = table, what, root
 
-    def key(self, key: str, argument: str) -> str:
-        "Return the key itself; for 'auto', the column with a usual name, of which timmdata's own comes first."
-        if key != 'auto':
-            return key
-        usual = _USUAL_NAMES[argument]
-        found = [name for name in self.table.names if name.strip().lower() in usual]
-        if usual[0] in found:
-            return usual[0]
-        if len(found) == 1:
-            return found[0]
-        many = f'has several columns to choose from: {listed(found)}' if found else (
-            f'has none of the columns {listed(usual)}; available: {listed(self.table.names)}')
-        several = self.flags() if argument == 'target_key' and not found else []
-        advice = f', or several as a list, {argument}={several}, if each is a class' if several else ''
-        raise ValueError(f'{self.what} {many}. Pass the one to use as {argument}={advice}')
+def _flag_columns(table: Table) -> list[str]:
+    "Return the names of the columns that have only 0 and 1."
+    return [name for k, name in enumerate(table.names) if _are_flags(table.values(k))]
 
-    def number(self, key: str, argument: str) -> int:
-        "Return the number of a column; `argument` is named in errors."
-        names = self.table.names
-        if names.count(key) == 1:
-            return names.index(key)
-        if key in names:
-            raise ValueError(
-                f'{self.what} has {names.count(key)} columns {key!r}: rename all but one')
+
+def _number_of(table: Table, key: str, argument: str) -> int:
+    "Return the number of a column; `argument` is named in errors."
+    count = table.names.count(key)
+    if count == 0:
         raise ValueError(
-            f'{self.what} has no column {key!r}; available: {listed(names)}. Pass the one to use '
+            f'{table.what} has no column {key!r}; available: {listed(table.names)}. Pass the one to use '
             f'as {argument}=')
+    if count > 1:
+        raise ValueError(f'{table.what} has {count} columns {key!r}: rename all but one')
+    return table.names.index(key)
 
-    def names(self, key: str, argument: str) -> list:
-        "Return a column of names, which may be numbers if the table has types."
-        return self.table.values(self.number(key, argument))
 
-    def column(self, key: str, argument: str) -> list:
-        "Return a column of values."
-        return self.table.typed(self.number(key, argument))
+def _texts_of(table: Table, key: str, argument: str) -> list[str | None]:
+    "Return a column of strings; None: no value."
+    values = table.values(_number_of(table, key, argument))
+    for value in values:
+        if not isinstance(value, str | None):
+            raise TypeError(f'column {key!r} of {table.what} has a value of type {type(value).__name__}: '
+                            f'{argument} needs strings')
+    return values
 
-    def texts(self, key: str, argument: str) -> list[str | None]:
-        "Return a column of strings; None: no value."
-        values = self.names(key, argument)
-        strange = next((v for v in values if not isinstance(v, str | None)), None)
-        if strange is None:
-            return values
-        raise TypeError(
-            f'column {key!r} of {self.what} has a value of type {type(strange).__name__}: '
-            f'{argument} needs strings')
 
-    def flags(self) -> list[str]:
-        "Return the names of the columns that have only 0 and 1."
-        found = []
-        for k, name in enumerate(self.table.names):
-            values = self.table.values(k)
-            if values and all(_flag(value) is not None for value in values):
-                found.append(name)
-        return found
+def _choose_key(table: Table, key: str, argument: str) -> str:
+    "Return the key itself; for 'auto', the column with a usual name, of which timmdata's own comes first."
+    if key != 'auto':
+        return key
+    usual = _USUAL_NAMES[argument]
+    found = [name for name in table.names if name.strip().lower() in usual]
+    if usual[0] in found:
+        return usual[0]
+    if len(found) == 1:
+        return found[0]
+    many = f'has several columns to choose from: {listed(found)}' if found else (
+        f'has none of the columns {listed(usual)}; available: {listed(table.names)}')
+    several = _flag_columns(table) if argument == 'target_key' and not found else []
+    advice = f', or several as a list, {argument}={several}, if each is a class' if several else ''
+    raise ValueError(f'{table.what} {many}. Pass the one to use as {argument}={advice}')
 
 # %% ../../nbs/readers/50_table.ipynb #c50readpaths
-def _read_paths(columns: _Columns, input_key: str) -> list[str | None]:
+def _read_paths(table: Table, input_key: str, root: StrPath) -> list[str | None]:
     "Return the column of paths; refuse a table whose header looks like data."
-    names = columns.table.names
-    keys = names if input_key == 'auto' else [input_key]
+    keys = table.names if input_key == 'auto' else [input_key]
     has_usual_name = any(key.strip().lower() in _USUAL_NAMES['input_key'] for key in keys)
     for name in [] if has_usual_name else keys:
-        is_file = not is_url(columns.root) and os.path.isfile(os.path.join(columns.root, name))
+        is_file = not is_url(root) and os.path.isfile(os.path.join(root, name))
         if is_file or is_img_extension(os.path.splitext(name)[1]):
             raise ValueError(
-                f'{columns.what} has the header {listed(names, 3)}, but its first line looks like data: '
+                f'{table.what} has the header {listed(table.names, 3)}, but its first line looks like data: '
                 'add a line path,label before it')
-    return columns.texts(columns.key(input_key, 'input_key'), 'input_key')
+    key = _choose_key(table, input_key, 'input_key')
+    return _texts_of(table, key, 'input_key')
 
 # %% ../../nbs/readers/50_table.ipynb #c50readtargt
 class _Targets(NamedTuple):
@@ -646,21 +615,21 @@ def _is_blank(label: Any) -> bool:
     return isinstance(label, str) and not label.strip() or isinstance(label, float) and math.isnan(label)
 
 
-def _read_labels(columns: _Columns, key: str, separator: str | None) -> tuple[list, list[str] | None]:
+def _read_labels(table: Table, key: str, separator: str | None) -> tuple[list, list[str] | None]:
     "Return a column of labels, and the names of its classes if it has ordered categories."
     if separator:
-        texts = columns.texts(key, 'target_separator')
+        texts = _texts_of(table, key, 'target_separator')
         return [_no_blanks([label.strip() for label in (text or '').split(separator)]) for text in texts], None
-    number = columns.number(key, 'target_key')
-    labels = list(map(_no_blanks, columns.table.values(number)))
-    if number not in columns.table.ordered:
+    number = _number_of(table, key, 'target_key')
+    labels = list(map(_no_blanks, table.values(number)))
+    names = _categories(table.columns[number])
+    if names is None:
         return labels, None
     # categories may be of any type, such as pandas' intervals
-    labels = [label if label is None else str(label) for label in labels]
-    return labels, list(map(str, columns.table.ordered[number]))
+    return [label if label is None else str(label) for label in labels], list(map(str, names))
 
 
-def _read_flags(columns: _Columns, keys: Sequence[str], class_map: ClassMap | None, root: StrPath) -> _Targets:
+def _read_flags(table: Table, keys: Sequence[str], class_map: ClassMap | None, root: StrPath) -> _Targets:
     "Read columns with a 0 or 1 for each class."
     class_to_idx = {key: idx for idx, key in enumerate(keys)}
     if class_map is not None:
@@ -669,15 +638,10 @@ def _read_flags(columns: _Columns, keys: Sequence[str], class_map: ClassMap | No
         if lost:
             raise ValueError(f'class_map has no index for the columns {listed(lost)}: add them')
     labels, indexes = [], []
-    for cells in zip(*[columns.names(key, 'target_key') for key in keys]):
-        flags = list(map(_flag, cells))
-        if None not in flags:
-            labels.append(list(cells))
-            indexes.append([class_to_idx[key] for key, flag in zip(keys, flags) if flag])
-            continue
-        wrong = flags.index(None)
-        labels.append(f'{keys[wrong]}: {cells[wrong]}')
-        indexes.append(None)
+    for cells in zip(*[table.values(_number_of(table, key, 'target_key')) for key in keys]):
+        wrong = [f'{key}: {cell}' for key, cell in zip(keys, cells) if _flag(cell) is None]
+        labels.append(wrong[0] if wrong else cells)
+        indexes.append(None if wrong else [class_to_idx[key] for key, cell in zip(keys, cells) if _flag(cell)])
     return _Targets(labels, indexes, class_to_idx, 'value that is not 0 or 1')
 
 # %% ../../nbs/readers/50_table.ipynb #c50warntargt
@@ -691,21 +655,21 @@ def _warn_first_index(class_to_idx: Mapping[str, int], what: str):
             f'class_map={{str(k): k - {first} for k in range({first}, {last + 1})}}')
 
 
-def _warn_other_flags(columns: _Columns, key: str, used: Sequence[str | None]):
+def _warn_other_flags(table: Table, key: str, used: Sequence[str | None]):
     "Warn if the target and other columns have only 0 and 1."
-    if any(_flag(cell) is None for cell in columns.names(key, 'target_key')):
+    if not _are_flags(table.values(_number_of(table, key, 'target_key'))):
         return
-    others = [name for name in columns.flags() if name not in (key, *used)]
+    others = [name for name in _flag_columns(table) if name not in (key, *used)]
     if others:
         warn_caller(
-            f'{columns.what}: target_key={key!r} reads one column, and {listed(others, 5)} also have only 0 and 1. '
+            f'{table.what}: target_key={key!r} reads one column, and {listed(others, 5)} also have only 0 and 1. '
             'If each is a class of its own (several labels), pass all of them as a list, such as '
             f'target_key={[key, others[0]]}; to read them beside the target, pass fields=')
 
 
 def _read_targets(
-    columns: _Columns,
-    target_key: str | Sequence[str],
+    table: Table,
+    target_key: str | Sequence[str] | None,
     class_map: ClassMap | None,
     root: StrPath,
     used: Sequence[str | None],
@@ -715,16 +679,18 @@ def _read_targets(
     target_type: str | None,
 ) -> _Targets:
     "Read and number the targets; `used` are columns that are read for something else."
-    is_column = isinstance(target_key, str) and (target_key in columns.table.names or ',' not in target_key)
+    if target_key is None:
+        return _Targets([-1] * table.num_rows, [-1] * table.num_rows, {})
+    is_column = isinstance(target_key, str) and (target_key in table.names or ',' not in target_key)
     if not is_column:
         if target_separator or target_type or target_format == 'indices':
             raise ValueError(
                 'target_key has several columns, each with a 0 or 1 for one class: omit target_separator, '
                 "target_type and target_format='indices'")
-        return _read_flags(columns, split_keys(target_key), class_map, root)
-    key = columns.key(target_key, 'target_key')
-    what = f'column {key!r} of {columns.what}'
-    labels, names = _read_labels(columns, key, target_separator)
+        return _read_flags(table, split_keys(target_key), class_map, root)
+    key = _choose_key(table, target_key, 'target_key')
+    what = f'column {key!r} of {table.what}'
+    labels, names = _read_labels(table, key, target_separator)
     try:
         indexes, class_to_idx = number_targets(
             labels, class_map, root, names=names, target_format=target_format, target_type=target_type)
@@ -734,101 +700,66 @@ def _read_targets(
         return _Targets(labels, indexes, class_to_idx, _UNKNOWN)
     _warn_first_index(class_to_idx, what)
     if target_key != 'auto' and class_to_idx:
-        _warn_other_flags(columns, key, used)
+        _warn_other_flags(table, key, used)
     return _Targets(labels, indexes, class_to_idx, _BELOW_ZERO)
 
 # %% ../../nbs/readers/50_table.ipynb #c50rowsofspli
-def _rows_of_split(splits: list[str | None] | None, num_rows: int, split: str | None,
-                   what: str) -> Iterable[int]:
-    "Return the rows of one split, by its name or an equivalent name; `splits` has one name per row."
-    if is_whole(splits or (), split):
-        return range(num_rows)
-    names = sorted({name for name in splits or () if name})
+def _rows_of_split(splits: Sequence[str | None], table: Table, split: str | None) -> Iterable[int]:
+    "Return the rows of one split, by its name or an equivalent name; `splits` has one name per row, or is empty."
+    if is_whole(splits, split):
+        return range(table.num_rows)
+    names = sorted({name for name in splits if name})
     wanted = matching_splits(names, split)   # a table may have several names for one split
     if not wanted:   # an error that says what there is
-        choose_split(names, split, what, 'split=None reads all rows',
+        choose_split(names, split, table.what, 'split=None reads all rows',
                      ['no split column, see split_key='])
     return (row for row, name in enumerate(splits) if name in wanted)
 
 # %% ../../nbs/readers/50_table.ipynb #5aa786bf
-class _TableRows(NamedTuple):
-    "All rows of a table, parsed and numbered, before a split is chosen."
-    paths: list[str | None]   # One per row; None: no path.
-    targets: _Targets   # One per row.
-    splits: list | None   # Name of the split of each row; None: the table has no column of splits.
-    others: dict[str, list]   # 'weight' and the further columns.
-    uneven: Mapping[int, str] | None   # Row whose length differs from the header → its length.
-
-    @classmethod
-    def read(cls,
-        columns: _Columns,   # Columns of the table.
-        class_map: ClassMap | None,   # Name → index, or its file; None: of all rows.
-        root: StrPath,   # Folder where a relative class map is looked for, too.
-        *,
-        input_key: str,   # This and the rest: as in `ReaderTable`.
-        target_key: str | Sequence[str] | None,
-        split_key: str | None,
-        weight_key: str | None,
-        fields: Sequence[str],
-        **formats: str | None,
-    ) -> '_TableRows':
-        "Find the columns and number the labels."
-        paths = _read_paths(columns, input_key)
-        targets = _Targets([-1] * len(paths), [-1] * len(paths), {})
-        if target_key is not None:
-            used = [split_key or 'split', weight_key, *fields]
-            targets = _read_targets(columns, target_key, class_map, root, used, **formats)
-        has_splits = split_key or 'split' in columns.table.names
-        splits = columns.names(split_key or 'split', 'split_key') if has_splits else None
-        others = {'weight': columns.column(weight_key, 'weight_key')} if weight_key else {}
-        others |= {f'field {key}': columns.column(key, 'fields') for key in fields}
-        return cls(paths, targets, splits, others, columns.table.uneven)
-
-    def samples(self,
-        rows: Sequence[int],   # Numbers of rows that can be used.
-    ) -> SampleTable:
-        "Make a sample table of some rows."
-        targets: Any = [self.targets.indexes[row] for row in rows]
-        if isinstance(targets[0], list):
-            targets = LabelLists.from_lists(
-                targets, 1 + max(self.targets.class_to_idx.values(), default=-1))
-        elif not isinstance(targets[0], int):
-            targets = np.array(targets)
-        others = {}
-        for name, column in self.others.items():
-            kind = float if name == 'weight' else object
-            others[name] = np.fromiter((column[row] for row in rows), kind, len(rows))
-        return SampleTable.from_samples([self.paths[row] for row in rows], targets, others)
+def _make_samples(
+    rows: Sequence[int],   # Numbers of rows that can be used.
+    paths: Sequence[str | None],   # This and the rest: of all rows.
+    targets: _Targets,
+    others: Mapping[str, list],   # 'weight' and the further columns.
+) -> SampleTable:
+    "Make a sample table of some rows."
+    chosen: Any = [targets.indexes[row] for row in rows]
+    if isinstance(chosen[0], list):
+        chosen = LabelLists.from_lists(chosen, 1 + max(targets.class_to_idx.values(), default=-1))
+    elif not isinstance(chosen[0], int):
+        chosen = np.array(chosen)
+    columns = {}
+    for name, column in others.items():
+        kind = float if name == 'weight' else object
+        columns[name] = np.fromiter((column[row] for row in rows), kind, len(rows))
+    return SampleTable.from_samples([paths[row] for row in rows], chosen, columns)
 
 # %% ../../nbs/readers/50_table.ipynb #c50report
-def _advice(problems: dict, rows: _TableRows, root: StrPath) -> list[str]:
+def _advice(problems: dict, targets: _Targets, root: StrPath) -> list[str]:
     "Say what helps against the problems."
-    affected = defaultdict(list)   # what → rows
-    for row, found in problems.items():
-        for what, _ in found:
-            affected[what].append(row)
-    lines = []
-    if 'missing file' in affected:
+    kinds, lines = _by_kind(problems), []
+    if 'missing file' in kinds:
         lines.append(
             f'Files were looked for in {printable(absolute_path(root))}: pass root= if they are elsewhere')
-        similar = _SimilarPaths(root)
-        missing = [] if is_url(root) else [rows.paths[row] for row in affected['missing file']]
-        pairs = [f'{path!a} is there as {found!a}' for path in missing if (found := similar.find(path))]
+        missing = [] if is_url(root) else kinds['missing file'].values()
+        names_by_form = cache(_names_by_form)
+        pairs = [f'{path!a} is there as {found!a}' for path in missing
+                 if (found := _similar_path(root, path, names_by_form))]
         if pairs:
             lines.append(f'{len(pairs)} of the missing files are there under a name that looks the same: '
                          f'{listed(pairs, 3)}. Write the name in the table as that of the file')
-    if _UNKNOWN in affected:
-        labels = [rows.targets.labels[row] for row in affected[_UNKNOWN]]
-        twins = describe_twins(dict.fromkeys(_flat(labels)), rows.targets.class_to_idx)
+    if _UNKNOWN in kinds:
+        labels = [targets.labels[row] for row in kinds[_UNKNOWN]]
+        twins = describe_twins(dict.fromkeys(_flat(labels)), targets.class_to_idx)
         lines += [twins.removeprefix('; ')] if twins else []
-    if _BELOW_ZERO in affected:
+    if _BELOW_ZERO in kinds:
         lines.append("If these are numbers to be predicted, and not classes, pass target_type='float'")
     return lines
 
 
-def _report(problems: dict, rows: _TableRows, on_problem: str, what: str, root: StrPath):
+def _report(table: Table, problems: dict, targets: _Targets, on_problem: str, root: StrPath):
     "Raise an error that lists all problems, or warn about them."
-    lines = [f'{what}: {describe_problems(problems, len(rows.paths))}', *_advice(problems, rows, root)]
+    lines = [f'{table.what}: {describe_problems(problems, table.num_rows)}', *_advice(problems, targets, root)]
     message = '\n'.join(lines)
     if on_problem == 'raise':
         raise TableError(f"{message}\nFix these rows, or pass on_problem='drop'", problems)
@@ -885,42 +816,43 @@ class ReaderTable(ReaderFiles):
     ):
         table = expand_home(table)
         root = expand_home(root)
-        is_file = isinstance(table, (str, os.PathLike))
-        if root is None and not is_file:
-            raise ValueError('root is missing: pass the folder that the paths are relative to')
+        if root is None:
+            if not isinstance(table, (str, os.PathLike)):
+                raise ValueError('root is missing: pass the folder that the paths are relative to')
+            root = os.path.dirname(table)
         check_choice('on_problem', on_problem, ('raise', 'drop'))
         if target_format is not None:
             check_choice('target_format', target_format, ('indices', 'multihot'))
         if target_type not in (None, 'float'):
             raise ValueError(f"target_type={target_type!r}: must be 'float', or None to detect the type")
-        root = os.path.dirname(table) if root is None else root
-        what = os.fspath(table) if is_file else 'the table'
-        columns = _Columns(read_table(table), what, root)
-        rows = _TableRows.read(
-            columns, class_map, root, input_key=input_key, target_key=target_key, fields=fields,
-            split_key=split_key, weight_key=weight_key, target_separator=target_separator,
-            target_format=target_format, target_type=target_type)
-        objects = _stored(root, rows.paths) if check_files and is_url(root) else None
-        looked_in = (root if objects is None else objects) if check_files else None
+        table = read_table(table)
+        paths = _read_paths(table, input_key, root)
+        targets = _read_targets(
+            table, target_key, class_map, root, [split_key or 'split', weight_key, *fields],
+            target_separator=target_separator, target_format=target_format, target_type=target_type)
+        has_splits = split_key or 'split' in table.names
+        splits = table.values(_number_of(table, split_key or 'split', 'split_key')) if has_splits else []
+        others = {'weight': table.typed(_number_of(table, weight_key, 'weight_key'))} if weight_key else {}
+        others |= {f'field {key}': table.typed(_number_of(table, key, 'fields')) for key in fields}
+        there = _look_up(root, paths) if check_files else None
         self.problems = find_problems(
-            rows.paths, rows.targets.labels, rows.targets.indexes, rows.others.get('weight'), looked_in,
-            root if within_root else None, rows.targets.unknown, rows.uneven)
+            paths, targets.labels, targets.indexes, others.get('weight'), there,
+            root if within_root else None, targets.unknown, table.uneven)
         self.split = split
         if self.problems:
-            _report(self.problems, rows, on_problem, what, root)
-        inside = _rows_of_split(rows.splits, len(rows.paths), split, what)
-        chosen = [row for row in inside if row not in self.problems]
+            _report(table, self.problems, targets, on_problem, root)
+        chosen = [row for row in _rows_of_split(splits, table, split) if row not in self.problems]
         if not chosen:
             raise ValueError(
-                f'{what} has no usable rows' + (f' in split {split!r}' if split else ''))
-        samples, source = rows.samples(chosen), None
+                f'{table.what} has no usable rows' + (f' in split {split!r}' if split else ''))
+        samples, source = _make_samples(chosen, paths, targets, others), None
         if is_url(root):
-            paths = [rows.paths[row] for row in chosen]
-            if objects is None:
-                objects = dict(zip(paths, open_ranges(root, paths).objects))
-            stored = np.array([objects[path][1:] for path in paths], np.int64)
+            paths = [paths[row] for row in chosen]
+            if there is None:
+                there = dict(zip(paths, open_ranges(root, paths).objects))
+            stored = np.array([there[path][1:] for path in paths], np.int64)
             source = open_single(os.fspath(root), samples, stored)
-        super().__init__(root, samples, rows.targets.class_to_idx, source)
+        super().__init__(root, samples, targets.class_to_idx, source)
 
     @property
     def weights(self) -> np.ndarray | None:
@@ -928,7 +860,5 @@ class ReaderTable(ReaderFiles):
         return self.samples.columns.get('weight')
 
     def __getitem__(self, index: int) -> tuple:
-        columns = self.samples.columns.items()
-        others = (column[index] for name, column in columns if name != 'span')
-        return *super().__getitem__(index), *(float(one) if isinstance(one, np.floating) else one
-                                              for one in others)
+        others = (column.item(index) for name, column in self.samples.columns.items() if name != 'span')
+        return *super().__getitem__(index), *others
