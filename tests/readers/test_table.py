@@ -586,3 +586,9 @@ def test_a_store_is_listed_once(monkeypatch):
     assert len(ReaderTable(dict(path=names[:40], label=['cat'] * 40), 'memory://once', split=None, check_files=False)) == 40
     with pytest.raises(FileNotFoundError, match='there is no object memory://once/40.jpg'):
         ReaderTable(dict(path=names, label=['cat'] * 41), 'memory://once', split=None, check_files=False)
+
+
+@pytest.mark.parametrize('settings', [{}, dict(target_separator='|'), dict(target_type='float')])
+def test_a_missing_column_of_labels_is_asked_for_by_its_argument(photos, settings):
+    with pytest.raises(ValueError, match="has no column 'kind'; available: image, label. Pass the one to use as target_key=$"):
+        ImageDataset(photos, table={'image': ['a.jpg'], 'label': ['cat']}, target_key='kind', **settings)

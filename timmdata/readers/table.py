@@ -617,10 +617,10 @@ def _is_blank(label: Any) -> bool:
 
 def _read_labels(table: Table, key: str, separator: str | None) -> tuple[list, list[str] | None]:
     "Return a column of labels, and the names of its classes if it has ordered categories."
+    number = _number_of(table, key, 'target_key')
     if separator:
         texts = _texts_of(table, key, 'target_separator')
         return [_no_blanks([label.strip() for label in (text or '').split(separator)]) for text in texts], None
-    number = _number_of(table, key, 'target_key')
     labels = list(map(_no_blanks, table.values(number)))
     names = _categories(table.columns[number])
     if names is None:
