@@ -1,6 +1,5 @@
 "`create_loader` under strain: any number of workers, crashes, interrupts, early ends, several processes, wrong arguments."
 import gc
-import json
 import os
 import pickle
 import sys
@@ -22,7 +21,7 @@ from loader_parts import (
     children,
     nothing_is_left,
     plain_collate,
-    program,
+    run_two_ranks,
     wait_until,
 )
 from PIL import Image
@@ -163,11 +162,7 @@ def test_threads_files_and_memory_are_stable_over_epochs(settings):
 @pytest.fixture(scope='module')
 def ranks(tmp_path_factory):
     "What the two processes of a distributed run have seen; one run for all cases, because starting it takes seconds."
-    folder = tmp_path_factory.mktemp('ranks')
-    for each in [program(f'run_rank({rank}, {str(folder/"init")!r}, {str(folder/"rank")!r}, {SHARES})') for rank in (0, 1)]:
-        code, _, errors = each.end(50)
-        assert code == 0, errors
-    return [json.loads((folder/f'rank{rank}.json').read_text()) for rank in (0, 1)]
+    return run_two_ranks('loader_parts', 'run_rank', tmp_path_factory.mktemp('ranks'), SHARES)
 
 
 @pytest.mark.full

@@ -161,7 +161,7 @@ class Refuse:
 def plain_collate(samples): return torch.stack([s[0] for s in samples]), torch.tensor([s[1] for s in samples])
 
 
-def run_rank(rank: int, init_file: str, out: str, cases: list):
+def run_rank(rank: int, cases: list, init_file: str, out: str):
     "One of two processes of a distributed run: writes the targets of two epochs, for each (number of samples, is_training)."
     import torch.distributed as dist
 
@@ -297,7 +297,7 @@ def program(code: str, first: str = '') -> Program:
     return Program(folder, int(server.stdout.readline()))
 
 
-def run_two_ranks(module: str, function: str, folder: Path, *args: str) -> list[dict]:
+def run_two_ranks(module: str, function: str, folder: Path, *args) -> list[dict]:
     "What a function writes on two ranks that run together: it gets its rank, `args`, and the files of the group and of its result."
     words = ', '.join(map(repr, [*args, str(folder/'init'), str(folder/'rank')]))
     runs = [program(f'{function}({rank}, {words})', f'from {module} import {function}') for rank in (0, 1)]

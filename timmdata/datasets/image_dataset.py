@@ -375,7 +375,8 @@ class IterableImageDataset(_Images, torch.utils.data.IterableDataset):
 
     Args:
         root: Root where a named reader finds its data.
-        reader: An iterable of (bytes, file or image, target); or a name: 'wds/…', 'hfids/…'.
+        reader: An iterable of (bytes, file or image, target); or a name: 'wds/…', 'hfids/…'. Several workers share what
+            it returns, unless it asks `torch.utils.data.get_worker_info()` which worker it is in and divides itself.
         split: Split for a named reader.
         input_img_mode: Pillow mode of the images; None keeps the mode of the file.
         transform: Called on the image.
