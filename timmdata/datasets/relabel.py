@@ -7,6 +7,8 @@ __all__ = ['targets_of', 'classes_of', 'LabelMap', 'LabelReport', 'RelabeledData
 
 # %% ../../nbs/datasets/20_relabel.ipynb #b461927c
 import copy
+import hashlib
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -129,6 +131,12 @@ class LabelMap:
         if self.other == 'raise':
             raise ValueError(f'the LabelMap has no entry for {name!r}: add one; None drops it')
         return name if self.other == 'keep' else None
+
+    @property
+    def fingerprint(self) -> str:
+        "Hash the mapping to 16 hexadecimal digits."
+        text = json.dumps([sorted(self.mapping.items()), self.other])
+        return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 # %% ../../nbs/datasets/20_relabel.ipynb #16673dfc
 class LabelReport(NamedTuple):
