@@ -324,8 +324,8 @@ def make_loader(
         given = given.replace(seed=_draw_seed(given))
     if is_stream:
         parts = format.parts(given.dataset, None, format.batches)
-        builder, batch_transform = _make_builder(given, format, given.dataset, parts), parts.batch_transform
-        host = given.make(StreamLoader, builder=builder, workers=workers, own_transform=own_transform)
+        builder = _make_builder(given, format, given.dataset, parts, own_transform)
+        host, batch_transform = given.make(StreamLoader, builder=builder, workers=workers), parts.batch_transform
     else:
         host, batch_transform = _make_batches(given, order, format, workers, adopts_seed, own_transform)
     if not given.use_prefetcher:
@@ -340,12 +340,14 @@ def _finishes_batches(given: Arguments) -> bool:
     return not given.use_prefetcher and not is_finished
 
 
-def _make_builder(given: Arguments, format: ImageFormat, dataset: Dataset, parts: FormatParts) -> BatchBuilder:
+def _make_builder(
+    given: Arguments, format: ImageFormat, dataset: Dataset, parts: FormatParts, own_transform: AssignedTransform | None,
+) -> BatchBuilder:
     "Make the object that makes the batches, in any worker."
     shape = format.channels, *format.size
     samples = SampleLoader(dataset, parts.sample_transforms, given.transform, shape)
     in_workers = parts.batch_transform if _finishes_batches(given) else None
-    return BatchBuilder(samples, given.collate_fn, in_workers, given.valid_mask)
+    return BatchBuilder(samples, given.collate_fn, in_workers, given.valid_mask, own_transform)
 
 # %% ../nbs/20_loader.ipynb #c15d9c49
 def _make_batches(
@@ -366,13 +368,13 @@ def _make_batches(
         dataset = cached_dataset(dataset, caching, given.backend)   # may take hours
     parts = format.parts(dataset, sampler, batches)
 
-    builder = _make_builder(given, format, dataset, parts)
+    builder = _make_builder(given, format, dataset, parts, own_transform)
     on_device = given.cache == 'device'
     loader = BatchLoader(
         builder, sampler, parts.batches, workers,
         pin_batches=given.pin_memory and not given.use_prefetcher,
         cache=DeviceCache(builder, given.device, available_cores()) if on_device else None,
-        settings=[order, *format.settings], adopts_seed=adopts_seed, own_transform=own_transform)
+        settings=[order, *format.settings], adopts_seed=adopts_seed)
     if given.buffer is None:
         return loader, parts.batch_transform
     settings = given.buffer if isinstance(given.buffer, Mapping) else {'capacity': given.buffer}

@@ -23,15 +23,14 @@ from torch.utils.data import Dataset, Sampler
 from ..core.ambient import as_in_new_thread
 from ..core.checks import check_whole
 from ..core.faults import ImageReadError
-from ..datasets.user_state import AssignedTransform, ChangeWatch
+from ..datasets.user_state import ChangeWatch
 from ..datasets.wrappers import changed_pixels, fingerprint
-from .base import HostLoader, find_mixing
+from .base import FromBuilder, HostLoader
 from .checkpoint import check_state, describe_settings, make_state
 from .consumer import Consumer
 from .device_cache import CachedPool, DeviceCache
 from .side_stream import map_tensors
 from .stats import LoaderStats, count_bad_samples
-from ..pipeline.collate import fast_collate
 from ..pipeline.fetch import BatchBuilder, HostBatch, Replay
 from ..samplers.batch_schedule import ScheduledBatchSampler
 from ..samplers.epoch import EpochSampler, SampleKey
@@ -240,7 +239,7 @@ class EpochBatchSampler(Sampler):
 _log = logging.getLogger(__name__)
 
 
-class BatchLoader(HostLoader):
+class BatchLoader(FromBuilder, HostLoader):
     """Make batches of a map-style dataset with workers, in the order of a sampler; supports states and replays.
 
     Args:
@@ -253,7 +252,6 @@ class BatchLoader(HostLoader):
         cache: Cache that keeps all images on a device and replaces the workers.
         settings: Other dataclasses and dicts that a state must match.
         adopts_seed: Take the seed from a loaded state, because the user set none.
-        own_transform: Notices a transform that replaces the sample transforms; None: none does.
     """
 
     def __init__(self,
@@ -267,7 +265,6 @@ class BatchLoader(HostLoader):
         cache: DeviceCache | None = None,
         settings: Sequence[Any] = (),
         adopts_seed: bool = False,
-        own_transform: AssignedTransform | None = None,
     ):
         self.builder, self.sampler, self.batches = builder, sampler, batches
         self.workers = workers
@@ -276,7 +273,6 @@ class BatchLoader(HostLoader):
         self.pool = partial(CachedPool, cache=cache) if cache is not None else pool
         self.pin_batches = pin_batches
         self.cache, self.settings, self.adopts_seed = cache, tuple(settings), adopts_seed
-        self.own_transform = own_transform
         builder.state.warn()
         self._settings_of_workers = self.workers   # before 'auto' is resolved
         self._changes = ChangeWatch(builder.state)
@@ -326,11 +322,6 @@ class BatchLoader(HostLoader):
         return self.batches.count_valid(self.sampler)
 
     @property
-    def collate_fn(self) -> Callable:
-        "Return the function that collates samples into a batch."
-        return self.builder.collate_fn or fast_collate
-
-    @property
     def pin_memory(self) -> bool:
         "Return whether batches pass through page-locked memory."
         return self.pin_batches or self.workers.pin_memory
@@ -339,12 +330,6 @@ class BatchLoader(HostLoader):
     def device(self) -> torch.device:
         "Return the device of the batches."
         return torch.device('cpu') if self.cache is None else self.cache.device
-
-    @property
-    def mixing(self) -> Any:
-        "Return the `Mixup` of the batch transform, or a collate function that mixes; None: no mixing."
-        transform = self.builder.batch_transform
-        return find_mixing(transform and transform.mixup, self.builder.collate_fn)
 
     def __len__(self) -> int:
         return self.batches.count(self.sampler)   # of a whole epoch, even after a resume
@@ -421,17 +406,9 @@ class BatchLoader(HostLoader):
 
     # workers
 
-    @property
-    def has_own_transform(self) -> bool:
-        "Return whether a transform that was assigned to the dataset replaces the built-in pipeline."
-        return self.own_transform is not None and self.own_transform.is_assigned
-
-    def _builder_of_pass(self) -> BatchBuilder:
-        return self.builder.without_pipeline() if self.has_own_transform else self.builder
-
     def _start_pool(self) -> WorkerPool:
         keys = list(islice(self.sampler.keys(0), 8))   # samples for a trial
-        builder = self._builder_of_pass()
+        builder = self.builder.for_pass()
         self.workers = resolve_workers(builder, self._settings_of_workers, keys)   # 'auto' is resolved here
         if self.pool is not None:
             return self.pool(builder)
@@ -556,7 +533,7 @@ class BatchLoader(HostLoader):
             raise IndexError(
                 f'batch={batch} is out of range: '
                 f'the number of batches in epoch {epoch} is {len(self)}')
-        whole = self._builder_of_pass()
+        whole = self.builder.for_pass()
         builder = whole.before_transform()
         pool = InlinePool(builder) if self.cache is None else CachedPool(builder, self.cache)
         with builder.state.kept_epoch():

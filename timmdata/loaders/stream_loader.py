@@ -33,12 +33,12 @@ from ..core.rng import sample_seed
 from ..core.sample import fields_of
 from ..core.torch_private import begin_stream, set_worker_dataset
 from ..datasets.image_dataset import IterableImageDataset, StreamItem, StreamSample, numbers_of_worker
-from ..datasets.user_state import AssignedTransform, ChangeWatch
+from ..datasets.user_state import ChangeWatch
 from ..datasets.wrappers import describe
-from .base import ForwardOnly, count_images, find_mixing
+from .base import ForwardOnly, FromBuilder
+from .consumer import Consumer
 from .side_stream import map_tensors
-from .stats import LoaderStats, Meter, count_bad_samples
-from ..pipeline.collate import fast_collate
+from .stats import LoaderStats, count_bad_samples
 from ..pipeline.fetch import BatchBuilder, HostBatch
 from ..samplers.epoch import EpochAware, SampleKey, check_epoch
 from ..workers.life import check_original, uninterrupted
@@ -67,7 +67,6 @@ class StreamBatches(IterableDataset):
         batch_size: Samples per batch.
         drop_last: Drop the last batch if it is incomplete.
         seed: Seed of the random numbers of all samples.
-        own_transform: Notices a transform that replaces the sample transforms; None: none does.
     """
 
     def __init__(self,
@@ -75,13 +74,11 @@ class StreamBatches(IterableDataset):
         batch_size: int,
         drop_last: bool = False,
         seed: int = 0,
-        own_transform: AssignedTransform | None = None,
     ):
         self.builder = builder
         self.batch_size = batch_size
         self.drop_last = drop_last
         self.seed = seed
-        self.own_transform = own_transform
         self.epoch = 0   # of the next pass
         self.iterate: Callable[[Iterable], Iterator] = iter   # begins a pass over the stream; a worker may watch it
 
@@ -89,11 +86,6 @@ class StreamBatches(IterableDataset):
     def dataset(self) -> IterableDataset:
         "Return the stream."
         return self.builder.dataset
-
-    @property
-    def has_own_transform(self) -> bool:
-        "Return whether a transform that was assigned to the dataset replaces the built-in pipeline."
-        return self.own_transform is not None and self.own_transform.is_assigned
 
     def __iter__(self) -> Iterator[_Made]:
         epoch, size = self.epoch, self.batch_size
@@ -126,8 +118,7 @@ class StreamBatches(IterableDataset):
             dataset, numbered = held, zip(numbers_of_worker(), self.iterate(stream))
         # With a state of its own: what the stream itself draws from is not set
         loader = replace(self.builder.sample_loader, dataset=dataset, state=None)
-        builder = replace(self.builder, sample_loader=loader)
-        return builder.without_pipeline() if self.has_own_transform else builder, held, numbered
+        return replace(self.builder, sample_loader=loader).for_pass(), held, numbered
 
 # %% ../../nbs/loaders/20_stream_loader.ipynb #427c024f
 def _rank_seed(dataset: IterableDataset, seed: int) -> int:
@@ -237,7 +228,7 @@ class _WorkerStart:
         own.iterate = partial(_note_beginning, self.beginnings[number])
 
 # %% ../../nbs/loaders/20_stream_loader.ipynb #5c8a7a40
-class StreamLoader(ForwardOnly):
+class StreamLoader(FromBuilder, ForwardOnly):
     """Make batches of a stream with a torch `DataLoader`; count epochs and omit batches without samples.
 
     Args:
@@ -246,7 +237,6 @@ class StreamLoader(ForwardOnly):
         drop_last: Drop the last batch of each worker if it is incomplete.
         workers: Settings of torch's worker processes; None: batches are made in the consumer's process.
         seed: Seed of the random numbers of all samples, the same on all ranks.
-        own_transform: Notices a transform that replaces the sample transforms; None: none does.
     """
 
     def __init__(self,
@@ -255,8 +245,6 @@ class StreamLoader(ForwardOnly):
         drop_last: bool = False,
         workers: WorkerSettings | None = None,
         seed: int = 0,
-        *,
-        own_transform: AssignedTransform | None = None,
     ):
         self.builder = builder
         workers = workers or WorkerSettings(num_workers=0)
@@ -264,7 +252,7 @@ class StreamLoader(ForwardOnly):
         self._start = _WorkerStart(workers.worker_init_fn, num_workers)
         self._is_watched = num_workers > 1   # until the first pass has ended, or a warning was given
         dataset = builder.dataset
-        self.batches = StreamBatches(builder, batch_size, drop_last, _rank_seed(dataset, seed), own_transform)
+        self.batches = StreamBatches(builder, batch_size, drop_last, _rank_seed(dataset, seed))
         builder.state.warn()
         self._changes = ChangeWatch(builder.state)
         self._settings = dict(
@@ -276,7 +264,7 @@ class StreamLoader(ForwardOnly):
             generator=torch.Generator().manual_seed(seed))
         if hasattr(dataset, 'set_loader_cfg'):
             dataset.set_loader_cfg(num_workers=num_workers)
-        self._meter = Meter()   # of the pass that began last
+        self._consumer = Consumer(None)
         self._renew()
 
     def _renew(self):
@@ -302,18 +290,7 @@ class StreamLoader(ForwardOnly):
 
     @property
     def parts(self) -> tuple:
-        return self.batches, self.loader
-
-    @property
-    def collate_fn(self) -> Callable:
-        "Return the function that collates samples into a batch."
-        return self.builder.collate_fn or fast_collate
-
-    @property
-    def mixing(self) -> Any:
-        "Return the object that mixes the batches; None: no mixing."
-        transform = self.builder.batch_transform
-        return find_mixing(transform and transform.mixup, self.builder.collate_fn)
+        return self.batches, self.builder, self.loader
 
     def __len__(self) -> int:
         num = len(self.dataset) / self.batch_size
@@ -321,29 +298,26 @@ class StreamLoader(ForwardOnly):
 
     def host_batches(self) -> Iterator[HostBatch]:
         "Make one pass, which begins with the first `next`; batches without samples are omitted."
-        meter, epoch, num_empty = Meter(), self.batches.epoch, 0
-        self._meter = meter
-        meter.begin()
+        return self._consumer.deliver(self._pass)
+
+    def _pass(self) -> Iterator[HostBatch]:
+        epoch, num_made, num_empty = self.batches.epoch, 0, 0
         begun = self._begin()
         if self.num_workers:
             self.batches.epoch += 1   # for workers that start with the next pass
-        try:
-            for host in self._watch(begun):
-                if self._is_watched:
-                    self._compare_beginnings()
-                if host.batch is None:
-                    num_empty += 1
-                    continue
-                meter.hand_out(count_images(host.batch))
-                yield host
-                meter.resume()
+        for host in self._watch(begun):
             if self._is_watched:
                 self._compare_beginnings()
-            self._is_watched = False
-            if not meter.stats().batches:
-                self._explain_none(epoch, num_empty)
-        finally:
-            meter.stop()
+            if host.batch is None:
+                num_empty += 1
+                continue
+            num_made += 1
+            yield host
+        if self._is_watched:
+            self._compare_beginnings()
+        self._is_watched = False
+        if not num_made:
+            self._explain_none(epoch, num_empty)
 
     def _begin(self) -> _Pass:
         changed = self.num_workers and self._changes.begin(self.batches.epoch)
@@ -408,7 +382,7 @@ class StreamLoader(ForwardOnly):
 
     def stats(self) -> LoaderStats:
         "Report on the current or last pass; the number of ready batches is unknown."
-        return self._meter.stats(bad_samples=count_bad_samples(self.dataset))
+        return self._consumer.meter.stats(bad_samples=count_bad_samples(self.dataset))
 
     def set_epoch(self,
         epoch: int,

@@ -25,7 +25,7 @@ from ..core.rng import sample_seed
 from ..core.sample import (
     apply_transform, as_pil_image, fields_of, is_sequence, sample_image, with_fields, with_image)
 from ..datasets.image_dataset import ImageDataset
-from ..datasets.user_state import UserState
+from ..datasets.user_state import AssignedTransform, UserState
 from ..datasets.wrappers import base_datasets, gives_bytes, unwrap
 from .batch_transform import BatchTransform, DeviceTransform, FinishedImages
 from .collate import fast_collate
@@ -456,11 +456,13 @@ class BatchBuilder:
         collate_fn: Makes a batch from samples; None: `fast_collate`.
         batch_transform: Run by the worker; before `collate_fn` if there are sample transforms. None: not run.
         valid_mask: Append a mask of the valid samples, as in `with_valid_mask`.
+        own_transform: Notices a transform that replaces the sample transforms; None: none does.
     """
     sample_loader: SampleLoader
     collate_fn: Callable | None = None
     batch_transform: BatchTransform | None = None
     valid_mask: bool = False
+    own_transform: AssignedTransform | None = None
 
     @property
     def dataset(self) -> Dataset:
@@ -516,6 +518,16 @@ class BatchBuilder:
         if self.batch_transform is not None and self.collate_fn is None:
             transform = FinishedImages(self.batch_transform)
         return replace(self, sample_loader=loader, batch_transform=transform)
+
+    @property
+    def has_own_transform(self) -> bool:
+        "Return whether a transform that was assigned to the dataset replaces the built-in pipeline."
+        return self.own_transform is not None and self.own_transform.is_assigned
+
+    def for_pass(self) -> 'BatchBuilder':
+        "Return the builder of a pass that begins now, for which the transform of the dataset is decided."
+        builder = self.without_pipeline() if self.has_own_transform else self
+        return replace(builder, own_transform=None)
 
     def before_transform(self) -> 'BatchBuilder':
         "Return a copy without the batch transform; a user's collate function needs finished images."

@@ -121,12 +121,6 @@ def count_tokens(
     return counts
 
 # %% ../../nbs/transforms/02_naflex_transforms.ipynb #bb0413fa
-def _image_hw(img: Any) -> tuple[int, int]:
-    "Return height and width of a tensor, a PIL image, or another object with a `size`."
-    height, width = img.shape[-2:] if isinstance(img, torch.Tensor) else img.size[::-1]
-    return height, width
-
-
 class ResizeToSequence(Shown, torch.nn.Module):
     """Resize an image to the largest size with at most `max_seq_len` patches, keeping its aspect ratio.
 
@@ -170,7 +164,7 @@ class ResizeToSequence(Shown, torch.nn.Module):
             PIL image or tensor.
         """
         settings = self.patch_size, self.max_seq_len, self.divisible_by_patch, self.max_ratio
-        _, size = get_image_size_for_seq(_image_hw(img), *settings)
+        _, size = get_image_size_for_seq(F.get_image_size(img)[::-1], *settings)
         return F.resize(img, size, choose_interpolation(self.interpolation), antialias=True)
 
 # %% ../../nbs/transforms/02_naflex_transforms.ipynb #8c9272f4
@@ -302,7 +296,7 @@ class RandomResizedCropToSequence(Shown, torch.nn.Module):
         crop = RandomResizedCropToSequence(
             (patch_h, patch_w), max_seq_len, scale, ratio, interpolation, divisible_by_patch, max_ratio,
             final_scale_range, crop_attempts)
-        return crop.draw(_image_hw(img))
+        return crop.draw(F.get_image_size(img)[::-1])
 
     def forward(self,
         img: Any,

@@ -165,7 +165,6 @@ class RandomErasing(Erasing):
         max_count: Largest number of rectangles; None means min_count.
         num_splits: If above 1, the first 1/num_splits of a batch stays clean.
         device: Ignored; accepted for compatibility with timm.
-        generator: CPU generator for calls without `rngs`; None uses torch's global generator.
     """
 
     def __init__(self,
@@ -179,11 +178,9 @@ class RandomErasing(Erasing):
         max_count: int | None = None,
         num_splits: int = 0,
         device: str | torch.device | None = None,
-        generator: torch.Generator | None = None,
     ):
         super().__init__(probability, min_area, max_area, min_aspect, max_aspect, mode or 'const',
                          min_count, max_count, num_splits)
-        self.generator = generator
 
     def get_params(self,
         rng: random.Random,
@@ -239,7 +236,7 @@ class RandomErasing(Erasing):
 
         Args:
             input: float (N, C, H, W) or (C, H, W), normalized.
-            rngs: One random generator per image; None seeds new ones from `generator`.
+            rngs: One random generator per image; None seeds new ones from torch's global generator.
 
         Returns:
             The same tensor.
@@ -247,7 +244,7 @@ class RandomErasing(Erasing):
         self.check(input, {4: '(N, C, H, W)', 3: '(C, H, W)'})
         images = input if input.ndim == 4 else input[None]
         if rngs is None:
-            seeds = torch.randint(2**62, (len(images),), generator=self.generator, device='cpu')
+            seeds = torch.randint(2**62, (len(images),), device='cpu')
             rngs = list(map(random.Random, seeds.tolist()))
         self.erase(images, self.draw(rngs, [images.shape[2:]] * len(rngs)), rngs)
         return input
