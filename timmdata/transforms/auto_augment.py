@@ -152,6 +152,15 @@ class RandAugment(Policy):
             weights[chosen[-1]] = 0.
         return draw_all([self.ops[k] for k in chosen], rng)
 
+    def __repr__(self) -> str:
+        settings = {repr(op).replace(op.name + ', ', '', 1) for op in self.ops}
+        # settings that differ appear with each operation
+        shared = f'{settings.pop()[10:-1]}, ' if len(settings) == 1 else ''
+        names = [op.name if shared else repr(op) for op in self.ops]
+        if self.choice_weights:
+            names = [f'{name}: {w:.3g}' for name, w in zip(names, self.choice_weights)]
+        return f'{type(self).__name__}(n={self.num_layers}, {shared}ops=[{", ".join(names)}])'
+
 # %% ../../nbs/transforms/40_auto_augment.ipynb #296cea71
 def rand_augment_transform(
     config_str: str,
@@ -274,6 +283,10 @@ class AutoAugment(Policy):
             The drawn operations of one sub-policy.
         """
         return draw_all(rng.choice(self.policy), rng)
+
+    def __repr__(self) -> str:
+        rows = ''.join(f'\n  {ops}' for ops in self.policy)
+        return f'{type(self).__name__}({rows})'
 
 # %% ../../nbs/transforms/40_auto_augment.ipynb #80386cc2
 class ThreeAugment(AutoAugment):
@@ -431,6 +444,13 @@ class AugMixAugment(Policy):
         chains = [apply_ops(image, chain) for chain in drawn.chains]
         mix = _mix_in_turn if self.blended else _mix_sum
         return mix(image, chains, drawn)
+
+    def __repr__(self) -> str:
+        op = self.ops[0]
+        names = ', '.join(op.name for op in self.ops)
+        return (f'{type(self).__name__}(alpha={self.alpha}, width={self.width}, '
+                f'depth={self.depth}, blended={self.blended}, m={op.magnitude}, '
+                f'mstd={op.magnitude_std}, ops=[{names}])')
 
 # %% ../../nbs/transforms/40_auto_augment.ipynb #9d781e9c
 def augment_and_mix_transform(
