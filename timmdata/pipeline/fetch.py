@@ -526,6 +526,8 @@ class BatchBuilder:
 
     def for_pass(self) -> 'BatchBuilder':
         "Return the builder of a pass that begins now, for which the transform of the dataset is decided."
+        if self.own_transform is None:
+            return self
         builder = self.without_pipeline() if self.has_own_transform else self
         return replace(builder, own_transform=None)
 
