@@ -570,36 +570,32 @@ class PackReport(NamedTuple):
 
 
 # %% ../../nbs/datasets/70_packing.ipynb #70a00043
-def _save_samples(plan: PackPlan, parts: list[dict[str, Any]]):
-    "Put the index together, in the order of the dataset."
-    found = sorted((index, target, shard, *place) for shard, part in enumerate(parts)
-                   for index, target, *place in part['samples'])
+def _save_samples(plan: PackPlan, samples: list[tuple]):
+    "Write the index: of each sample, its index in the dataset, its target and its `ROW`."
     known = getattr(plan.dataset.reader, 'targets', None)
-    targets = [target for _, target, *_ in found]
+    targets = [target for _, target, *_ in samples]
     if isinstance(known, LabelLists):
         targets = LabelLists.from_lists(targets, known.num_classes)
     else:
         _check_lengths(plan.dataset, targets)
         targets = np.array(targets, getattr(known, 'dtype', None))
         targets = targets.astype(np.int64) if targets.dtype.kind == 'b' else targets
-    rows = np.array([tuple(row) for _, _, *row in found], ROW)
-    names = (plan.dataset.filename(index) for index, *_ in found)
+    rows = np.array([sample[2:] for sample in samples], ROW)
+    names = (plan.dataset.filename(index) for index, *_ in samples)
     folder = plan.root/'index'/plan.split
     folder.mkdir(parents=True, exist_ok=True)
     save_index(SampleTable.from_samples(names, targets, {'row': rows}), folder, plan.parts)
 
 
-def _save_description(plan: PackPlan, parts: list[dict[str, Any]]):
+def _save_description(plan: PackPlan, parts: list[dict[str, Any]], alt_label: str):
     "Add the split to the description of the pack."
     lengths = [len(part['samples']) for part in parts]
     shards = {plan.shard(k): part['checksum'] for k, part in enumerate(parts)}
     files = sorted(plan.root.glob(f'index/{plan.split}/*.npy'))
     index = {path.relative_to(plan.root).as_posix(): _checksum(path) for path in files}
-    is_class = all(isinstance(target, int) for part in parts for _, target, *_ in part['samples'])
     info = read_pack(plan.root) or {'splits': {}, 'timmdata': {'pack_version': PACK_VERSION, 'splits': {}}}
     info['splits'][plan.split] = dict(
-        name=plan.split, filenames=[*shards], shard_lengths=lengths, num_samples=sum(lengths),
-        alt_label='' if is_class else 'label')
+        name=plan.split, filenames=[*shards], shard_lengths=lengths, num_samples=sum(lengths), alt_label=alt_label)
     info['timmdata']['splits'][plan.split] = dict(
         num_samples=sum(lengths), class_to_idx=dict(plan.dataset.class_to_idx), made=plan.about,
         shard_bytes=[part['size'] for part in parts], checksums=shards | index)
@@ -616,17 +612,19 @@ def finish_pack(
     """
     parts = [_load_part(plan, number) for number in range(plan.num_shards)]
     bad = sorted({BadSample(*sample) for part in parts for sample in part['bad']})
-    num_samples = sum(len(part['samples']) for part in parts)
-    if not num_samples:
+    samples = sorted((index, target, shard, *place) for shard, part in enumerate(parts)
+                     for index, target, *place in part['samples'])   # in the order of the dataset
+    if not samples:
         for k in range(plan.num_shards):
             (plan.root/plan.shard(k)).unlink()
         shutil.rmtree(plan.parts)   # another call begins anew
         raise ValueError(f'no image could be read; the first error: {bad[0].cause}')
-    _save_samples(plan, parts)
-    _save_description(plan, parts)
+    _save_samples(plan, samples)
+    is_class = all(isinstance(target, int) for _, target, *_ in samples)
+    _save_description(plan, parts, '' if is_class else 'label')
     shutil.rmtree(plan.parts)
     kinds = sum((Counter(part['kinds']) for part in parts), Counter())
-    return PackReport(plan.split, num_samples, len(parts), sum(part['size'] for part in parts), dict(kinds), bad)
+    return PackReport(plan.split, len(samples), len(parts), sum(part['size'] for part in parts), dict(kinds), bad)
 
 # %% ../../nbs/datasets/70_packing.ipynb #70a00063
 def check_packable(
