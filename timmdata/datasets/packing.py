@@ -23,7 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from glob import iglob
-from itertools import islice
+from itertools import chain, islice
 from numbers import Integral
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -433,12 +433,11 @@ def _load_part(plan: PackPlan, number: int) -> dict[str, Any]:
         part = json.loads(path.read_bytes())
         if type(part['size']) is int and type(part['checksum']) is int and {'samples', 'kinds', 'bad'} <= part.keys():
             return part
-        reason = 'its numbers are missing'
+        raise ValueError('its numbers are missing')
     except (FileNotFoundError, ValueError, TypeError, KeyError, RecursionError) as error:
-        reason = str(error)
-    raise ValueError(
-        f'{path} is missing or damaged ({printable(reason)}), so a shard of the pack cannot be indexed: call write_pack '
-        'again, which writes this shard again and keeps the others')
+        raise ValueError(
+            f'{path} is missing or damaged ({printable(error)}), so a shard of the pack cannot be indexed: call write_pack '
+            'again, which writes this shard again and keeps the others') from None
 
 
 def _check_settings(plan: PackPlan):
@@ -656,13 +655,12 @@ def _check_target(dataset: ImageDataset, root: Path):
     near = (path for path in folders if path.is_relative_to(real) or real.is_relative_to(path))
     found = (real for depth in ('*', '*/*', '*/*/*') for name in iglob(depth, root_dir=real)
              if is_img_extension(os.path.splitext(name)[1]))
-    place = next(near, None) or next(found, None)
-    if place is None:
-        return
-    raise ValueError(
-        f'{root} is, contains or is inside {place}, where images are read from: a pack there would '
-        'change that dataset. Use a separate folder, such as '
-        f'{place_beside(place, folders, "packed")}')
+    place = next(chain(near, found), None)
+    if place is not None:
+        raise ValueError(
+            f'{root} is, contains or is inside {place}, where images are read from: a pack there would '
+            'change that dataset. Use a separate folder, such as '
+            f'{place_beside(place, folders, "packed")}')
 
 # %% ../../nbs/datasets/70_packing.ipynb #70a00044
 @contextmanager
