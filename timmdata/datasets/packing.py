@@ -23,7 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from glob import iglob
-from itertools import islice
+from itertools import chain, islice
 from numbers import Integral
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,7 +37,7 @@ from PIL.JpegImagePlugin import get_sampling
 from ..core.arguments import warn_caller
 from ..core.checks import check_choice, check_number, check_type, format_size
 from ..core.cores import available_cores
-from ..core.decode import Buffer, decode_image, open_image, read_content, read_orientation
+from ..core.decode import Buffer, decode_image, open_image, read_orientation
 from ..core.faults import BadSample, ImageReadError, listed, printable
 from ..core.jpeg import Pixels
 from ..core.paths import StrPath, expand_home, replace_file
@@ -132,11 +132,10 @@ class PackSettings:
                 "format='jpeg' added restart markers, which timmdata no longer uses: use format='keep', which encodes "
                 'smaller JPEGs if you pass short_side')
         check_choice('format', self.format, FORMATS)
-        short_side = 16 if self.short_side is None else self.short_side
-        check_number('short_side', short_side, 16, 60_000, '16 or more pixels; None '
-                     'keeps the size', whole=True)
-        quality = _QUALITY if self.quality is None else self.quality
-        check_number('quality', quality, 1, 95, 'an integer in 1..95', whole=True)
+        if self.short_side is not None:
+            check_number('short_side', self.short_side, 16, 60_000, '16 or more pixels; None keeps the size', whole=True)
+        if self.quality is not None:
+            check_number('quality', self.quality, 1, 95, 'an integer in 1..95', whole=True)
         check_choice('subsampling', self.subsampling, ('keep', *_SUBSAMPLING))
         is_encoded = self.short_side or self.quality
         if self.format == 'raw' and self.mode != 'RGB' or is_encoded and self.mode not in ('RGB', 'L'):
@@ -206,30 +205,21 @@ def write_shard(
 _AHEAD = 64   # samples that a reader is told of at a time: those after the next ones
 
 
-def _plain(target: Any, is_labels: bool, name: str) -> Any:
-    "Convert a target for JSON; several labels become the indexes of those that the sample has."
-    if target is None:
-        return -1
-    if is_labels:
-        return np.flatnonzero(target).tolist()
+def _plain(target: Any, last: int | None, name: str) -> Any:
+    "Convert a target for JSON; with classes up to `last`, it is a class index, one number per class, or several indexes."
     plain = target.tolist() if isinstance(target, (np.ndarray, np.generic)) else target
-    if all(isinstance(value, (int, float))
-           for value in (plain if isinstance(plain, list) else [plain])):
-        return plain
-    raise ValueError(f'{printable(name)} has a target of type {type(target).__name__}: '
-                     'a pack keeps only class indexes, numbers and lists of them')
-
-
-def _check_class(target: Any, last: int, name: str):
-    "Raise ValueError unless a target is a class index, or a list: one number per class, or several indexes."
-    values = target if isinstance(target, list) else [target]
-    is_vector = isinstance(target, list) and any(isinstance(value, float) for value in target)
-    for value in values:
+    values = plain if isinstance(plain, list) else [plain]
+    if not all(isinstance(value, (int, float)) for value in values):
+        raise ValueError(f'{printable(name)} has a target of type {type(target).__name__}: '
+                         'a pack keeps only class indexes, numbers and lists of them')
+    is_vector = values is plain and any(isinstance(value, float) for value in values)
+    for value in [] if last is None else values:
         is_class = type(value) is int and -1 <= value <= last
         if not is_class and not (is_vector and math.isfinite(value)):
             raise ValueError(
-                f'{printable(name)} has the target {target!r}, but the dataset has classes: it must be a class index in '
+                f'{printable(name)} has the target {plain!r}, but the dataset has classes: it must be a class index in '
                 f'0..{last}, or -1 for no class')
+    return plain
 
 
 def _has_labels(dataset: ImageDataset) -> bool:
@@ -260,7 +250,7 @@ def read_samples(
     """
     indexes = [int(index) for index in indexes]
     has_labels = _has_labels(dataset)
-    last = max(dataset.class_to_idx.values(), default=-1)
+    last = max(dataset.class_to_idx.values(), default=None)
     for k, index in enumerate(indexes):
         if k % _AHEAD == 0:
             dataset.prefetch(indexes[k + _AHEAD if k else 0:k + 2 * _AHEAD])
@@ -269,10 +259,14 @@ def read_samples(
             continue   # skipped
         if isinstance(sample, ImageReadError):
             sample = sample, dataset.reader.target(index)
-        target = _plain(sample[1], has_labels, dataset.filename(index))
-        if dataset.class_to_idx and not has_labels:
-            _check_class(target, last, dataset.filename(index))
-        yield index, target, read_bytes(sample[0])
+        data, target, *_ = sample
+        if target is None:
+            target = -1
+        elif has_labels:
+            target = np.flatnonzero(target).tolist()   # the labels that the sample has
+        else:
+            target = _plain(target, last, dataset.filename(index))
+        yield index, target, read_bytes(data)
 
 # %% ../../nbs/datasets/70_packing.ipynb #cf5651fc
 def _encode(settings: PackSettings, data: Any) -> Encoded:
@@ -354,6 +348,11 @@ class PackPlan(NamedTuple):
         "Return the folder for the index of each finished shard, until all are finished."
         return self.root/_PARTS.format(self.split)
 
+    @property
+    def done(self) -> list[int]:
+        "Return the numbers of the finished shards."
+        return sorted(int(path.stem) for path in self.parts.glob('[0-9]*.json'))
+
     def shard(self,
         number: int,
     ) -> str:
@@ -365,13 +364,6 @@ class PackPlan(NamedTuple):
         return f'{self.split}-{number:06}.tar'
 
 # %% ../../nbs/datasets/70_packing.ipynb #cd515189
-def _describe(dataset: ImageDataset, settings: PackSettings, order: np.ndarray, per_shard: int) -> dict[str, Any]:
-    about = dict(
-        asdict(settings), source=fingerprint(dataset), samples_per_shard=per_shard, pillow=PIL.__version__,
-        order=zlib.crc32(order.astype('<i8').tobytes()))
-    return json.loads(json.dumps(about))
-
-
 def plan_pack(
     dataset: ImageDataset,
     root: Path,
@@ -394,19 +386,19 @@ def plan_pack(
     """
     order = np.random.default_rng(seed).permutation(len(dataset))
     tried = encode_samples(dataset, settings, order[:_TRIED], num_workers, progress_bar(is_shown=False))
-    sizes, targets = [], []
-    for _, image, target in tried:
-        sizes.append(len(image.data))
-        targets.append(target)
-    _check_lengths(dataset, targets)
-    mean = sum(sizes) / max(1, len(sizes)) + 2048   # with headers and target
+    found = [(len(image.data), target) for _, image, target in tried]
+    _check_lengths(dataset, (target for _, target in found))
+    mean = sum(size for size, _ in found) / max(1, len(found)) + 2048   # with headers and target
     num_bytes = len(order) * mean
     if num_bytes > limit:
         raise ValueError(
             f'the images ({len(order):,}) need about {format_size(num_bytes)}, but only {format_size(limit)} '
             "are allowed: use a smaller short_side, format='keep', or a larger limit, such as '20GB'")
     per_shard = max(1, min(len(order), round(_SHARD_BYTES / mean)))
-    about = _describe(dataset, settings, order, per_shard)
+    about = dict(
+        asdict(settings), source=fingerprint(dataset), samples_per_shard=per_shard, pillow=PIL.__version__,
+        order=zlib.crc32(order.astype('<i8').tobytes()))
+    about = json.loads(json.dumps(about))   # as it is read from its file
     return PackPlan(dataset, root, split, settings, order, per_shard, num_bytes, about)
 
 # %% ../../nbs/datasets/70_packing.ipynb #70a00042
@@ -441,12 +433,11 @@ def _load_part(plan: PackPlan, number: int) -> dict[str, Any]:
         part = json.loads(path.read_bytes())
         if type(part['size']) is int and type(part['checksum']) is int and {'samples', 'kinds', 'bad'} <= part.keys():
             return part
-        reason = 'its numbers are missing'
+        raise ValueError('its numbers are missing')
     except (FileNotFoundError, ValueError, TypeError, KeyError, RecursionError) as error:
-        reason = str(error)
-    raise ValueError(
-        f'{path} is missing or damaged ({printable(reason)}), so a shard of the pack cannot be indexed: call write_pack '
-        'again, which writes this shard again and keeps the others')
+        raise ValueError(
+            f'{path} is missing or damaged ({printable(error)}), so a shard of the pack cannot be indexed: call write_pack '
+            'again, which writes this shard again and keeps the others') from None
 
 
 def _check_settings(plan: PackPlan):
@@ -464,51 +455,42 @@ def _check_settings(plan: PackPlan):
             f'timmdata: use those, or remove {plan.parts} to start over')
 
 
-def _drop_changed(plan: PackPlan, numbers: Iterable[int]):
+def _drop_changed(plan: PackPlan):
     "Forget finished shards that are missing or have changed since, so that they are written again."
     changed = []
-    for number in numbers:
-        path = plan.root/plan.shard(number)
-        try:
+    for number in plan.done:
+        name = plan.shard(number)
+        with suppress(ValueError):   # of a damaged part
             part = _load_part(plan, number)
-        except ValueError:
-            part = {'checksum': None, 'size': -1}
-        if _difference(path, part['checksum'], part['size']):
-            (plan.parts/f'{number}.json').unlink()
-            changed.append(path.name)
+            if not _difference(plan.root/name, part['checksum'], part['size']):
+                continue
+        (plan.parts/f'{number}.json').unlink()
+        changed.append(name)
     if changed:
         warn_caller(
             f'{plan.root}: finished shards are missing or have changed since they were written, and are written again: '
             f'{listed(changed, 5)}')
 
 # %% ../../nbs/datasets/70_packing.ipynb #bee9ee03
-def _num_done(plan: PackPlan) -> int:
-    return len([*plan.parts.glob('[0-9]*.json')])
-
-
 def _bytes_left(plan: PackPlan) -> float:
-    return (plan.num_shards - _num_done(plan)) * plan.per_shard * plan.num_bytes / len(plan.order)
-
-
-def _no_space(plan: PackPlan, code: int) -> OSError:
-    "Return an error that says how much space a pack needs where, and what to do."
-    free = shutil.disk_usage(plan.root).free
-    return OSError(
-        code, f'the pack needs about {_bytes_left(plan) / 1e9:.2f} GB more, but {plan.root} has {free / 1e9:.2f} GB: make room, '
-        'and call write_pack again with the same arguments, which keeps the finished shards '
-        f'({_num_done(plan)} of {plan.num_shards}); or use another folder, a smaller short_side, or a lower quality')
+    return (plan.num_shards - len(plan.done)) * plan.per_shard * plan.num_bytes / len(plan.order)
 
 
 @contextmanager
 def _saying_what_space_is_needed(plan: PackPlan) -> Iterator[None]:
-    "Explain the error of a full disk, unless it is another disk than that of the pack."
+    "Say how much space a pack needs and what to do if its disk is full, unless the error is about another disk."
     try:
         yield
     except OSError as error:
         is_elsewhere = isinstance(error.filename, str) and plan.root not in Path(error.filename).parents
         if error.errno not in (errno.ENOSPC, errno.EDQUOT) or is_elsewhere:
             raise
-        raise _no_space(plan, error.errno) from error
+        free = shutil.disk_usage(plan.root).free
+        raise OSError(
+            error.errno, f'the pack needs about {_bytes_left(plan) / 1e9:.2f} GB more, but {plan.root} has {free / 1e9:.2f} GB: '
+            'make room, and call write_pack again with the same arguments, which keeps the finished shards '
+            f'({len(plan.done)} of {plan.num_shards}); or use another folder, a smaller short_side, or a lower quality'
+        ) from error
 
 
 def begin_pack(
@@ -519,13 +501,12 @@ def begin_pack(
     Args:
         plan: What to pack.
     """
-    done = sorted(int(path.stem) for path in plan.parts.glob('[0-9]*.json'))
-    if done:
+    if plan.done:
         _check_settings(plan)
-        _drop_changed(plan, done)
-    if _bytes_left(plan) * 1.02 > shutil.disk_usage(plan.root).free:
-        raise _no_space(plan, errno.ENOSPC)
+        _drop_changed(plan)
     with _saying_what_space_is_needed(plan):
+        if _bytes_left(plan) * 1.02 > shutil.disk_usage(plan.root).free:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         plan.parts.mkdir(parents=True, exist_ok=True)
         for path in plan.parts.glob('*.tmp'):
             path.unlink()   # of a program that was killed
@@ -588,36 +569,32 @@ class PackReport(NamedTuple):
 
 
 # %% ../../nbs/datasets/70_packing.ipynb #70a00043
-def _save_samples(plan: PackPlan, parts: list[dict[str, Any]]):
-    "Put the index together, in the order of the dataset."
-    found = sorted((index, target, shard, *place) for shard, part in enumerate(parts)
-                   for index, target, *place in part['samples'])
+def _save_samples(plan: PackPlan, samples: list[tuple]):
+    "Write the index: of each sample, its index in the dataset, its target and its `ROW`."
     known = getattr(plan.dataset.reader, 'targets', None)
-    targets = [target for _, target, *_ in found]
+    targets = [target for _, target, *_ in samples]
     if isinstance(known, LabelLists):
         targets = LabelLists.from_lists(targets, known.num_classes)
     else:
         _check_lengths(plan.dataset, targets)
         targets = np.array(targets, getattr(known, 'dtype', None))
         targets = targets.astype(np.int64) if targets.dtype.kind == 'b' else targets
-    rows = np.array([tuple(row) for _, _, *row in found], ROW)
-    names = (plan.dataset.filename(index) for index, *_ in found)
+    rows = np.array([sample[2:] for sample in samples], ROW)
+    names = (plan.dataset.filename(index) for index, *_ in samples)
     folder = plan.root/'index'/plan.split
     folder.mkdir(parents=True, exist_ok=True)
     save_index(SampleTable.from_samples(names, targets, {'row': rows}), folder, plan.parts)
 
 
-def _save_description(plan: PackPlan, parts: list[dict[str, Any]]):
+def _save_description(plan: PackPlan, parts: list[dict[str, Any]], alt_label: str):
     "Add the split to the description of the pack."
     lengths = [len(part['samples']) for part in parts]
     shards = {plan.shard(k): part['checksum'] for k, part in enumerate(parts)}
     files = sorted(plan.root.glob(f'index/{plan.split}/*.npy'))
     index = {path.relative_to(plan.root).as_posix(): _checksum(path) for path in files}
-    is_class = all(isinstance(target, int) for part in parts for _, target, *_ in part['samples'])
     info = read_pack(plan.root) or {'splits': {}, 'timmdata': {'pack_version': PACK_VERSION, 'splits': {}}}
     info['splits'][plan.split] = dict(
-        name=plan.split, filenames=[*shards], shard_lengths=lengths, num_samples=sum(lengths),
-        alt_label='' if is_class else 'label')
+        name=plan.split, filenames=[*shards], shard_lengths=lengths, num_samples=sum(lengths), alt_label=alt_label)
     info['timmdata']['splits'][plan.split] = dict(
         num_samples=sum(lengths), class_to_idx=dict(plan.dataset.class_to_idx), made=plan.about,
         shard_bytes=[part['size'] for part in parts], checksums=shards | index)
@@ -634,17 +611,19 @@ def finish_pack(
     """
     parts = [_load_part(plan, number) for number in range(plan.num_shards)]
     bad = sorted({BadSample(*sample) for part in parts for sample in part['bad']})
-    num_samples = sum(len(part['samples']) for part in parts)
-    if not num_samples:
+    samples = sorted((index, target, shard, *place) for shard, part in enumerate(parts)
+                     for index, target, *place in part['samples'])   # in the order of the dataset
+    if not samples:
         for k in range(plan.num_shards):
             (plan.root/plan.shard(k)).unlink()
         shutil.rmtree(plan.parts)   # another call begins anew
         raise ValueError(f'no image could be read; the first error: {bad[0].cause}')
-    _save_samples(plan, parts)
-    _save_description(plan, parts)
+    _save_samples(plan, samples)
+    is_class = all(isinstance(target, int) for _, target, *_ in samples)
+    _save_description(plan, parts, '' if is_class else 'label')
     shutil.rmtree(plan.parts)
     kinds = sum((Counter(part['kinds']) for part in parts), Counter())
-    return PackReport(plan.split, num_samples, len(parts), sum(part['size'] for part in parts), dict(kinds), bad)
+    return PackReport(plan.split, len(samples), len(parts), sum(part['size'] for part in parts), dict(kinds), bad)
 
 # %% ../../nbs/datasets/70_packing.ipynb #70a00063
 def check_packable(
@@ -676,13 +655,12 @@ def _check_target(dataset: ImageDataset, root: Path):
     near = (path for path in folders if path.is_relative_to(real) or real.is_relative_to(path))
     found = (real for depth in ('*', '*/*', '*/*/*') for name in iglob(depth, root_dir=real)
              if is_img_extension(os.path.splitext(name)[1]))
-    place = next(near, None) or next(found, None)
-    if place is None:
-        return
-    raise ValueError(
-        f'{root} is, contains or is inside {place}, where images are read from: a pack there would '
-        'change that dataset. Use a separate folder, such as '
-        f'{place_beside(place, folders, "packed")}')
+    place = next(chain(near, found), None)
+    if place is not None:
+        raise ValueError(
+            f'{root} is, contains or is inside {place}, where images are read from: a pack there would '
+            'change that dataset. Use a separate folder, such as '
+            f'{place_beside(place, folders, "packed")}')
 
 # %% ../../nbs/datasets/70_packing.ipynb #70a00044
 @contextmanager
@@ -743,11 +721,10 @@ def write_split(
         plan = plan_pack(dataset, root, split, settings, seed, num_workers, limit)
         begin_pack(plan)
         title = f'about {plan.num_bytes / 1e9:,.2f} GB in {root}'
-        with progress_bar(None, title, len(dataset), is_shown=progress) as bar:
-            with _saying_what_space_is_needed(plan):
-                for number in range(plan.num_shards):
-                    write_part(plan, number, num_workers, bar)
-                return finish_pack(plan)
+        with progress_bar(None, title, len(dataset), is_shown=progress) as bar, _saying_what_space_is_needed(plan):
+            for number in range(plan.num_shards):
+                write_part(plan, number, num_workers, bar)
+            return finish_pack(plan)
 
 
 # %% ../../nbs/datasets/70_packing.ipynb #70a0000f

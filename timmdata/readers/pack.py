@@ -10,6 +10,7 @@ __all__ = ['ROW', 'PACK_VERSION', 'INFO_FILE', 'index_arrays', 'index_of_arrays'
 import json
 import os
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -153,13 +154,12 @@ def _check_split(name: str, split: Any, files: Sequence[str], filenames: Sequenc
     sizes = split['shard_bytes']
     if len(sizes) != len(filenames):
         raise ValueError(f'the shards of split {name!r} do not match')
-    numbers = [(split['num_samples'], 2**32), *((size, 2**63) for size in sizes)]
-    numbers += [(idx, MAX_CLASSES) for idx in split['class_to_idx'].values()]
-    numbers += [(checksum, 2**32) for checksum in split['checksums'].values()]
-    wrong = [number for number, end in numbers
-             if type(number) is not int or not 0 <= number < end]
-    if wrong:
-        raise ValueError(f'split {name!r} has the invalid number {wrong[0]!r}')
+    ends = [([split['num_samples']], 2**32), (sizes, 2**63), (split['class_to_idx'].values(), MAX_CLASSES),
+            (split['checksums'].values(), 2**32)]
+    for numbers, end in ends:
+        for number in numbers:
+            if type(number) is not int or not 0 <= number < end:
+                raise ValueError(f'split {name!r} has the invalid number {number!r}')
 
 
 def _check_pack(info: dict[str, Any], root: StrPath):
@@ -268,7 +268,7 @@ class ReaderPack(_IndexedReader):
             raise ValueError(f'{root} is a pack without splits: copy it again, or pack again')
         if split is None and len(splits) > 1:
             raise ValueError(f'{root} has the splits {listed(splits)}: pass one of them as split=')
-        self.split = next(iter(splits)) if split is None else choose_split(list(splits), split, root)
+        self.split = next(iter(splits)) if split is None else choose_split(splits, split, root)
         self._copy: Path | None = None   # of the index of a store: its folder on this disk
         self.info = splits[self.split]
         shards = info['splits'][self.split]['filenames']
@@ -390,19 +390,16 @@ class _LeftOut:
 
     def __init__(self):
         self.num_files, self.num_unlabeled = 0, 0   # unlabeled: samples whose class is -1
-        self._reasons = {}   # reason → names
+        self._reasons = defaultdict(list)   # reason → names
 
     def add(self, reason: str, key: str, extensions: Iterable[str]):
         "Note files of a key that are not read."
-        names = [f'{key}.{extension}' for extension in extensions]
-        if names:
-            self._reasons.setdefault(reason, []).extend(names)
+        for extension in extensions:
+            self._reasons[reason].append(f'{key}.{extension}')
 
     def __str__(self) -> str:
-        parts = [f'{len(names):,} of {self.num_files:,} members belong to no sample and are left out, such as '
-                 f'{printable(names[0])}: {reason}'
-                 for reason, names in self._reasons.items()]
-        return '; '.join(parts)
+        return '; '.join(f'{len(names):,} of {self.num_files:,} members belong to no sample and are left out, such as '
+                         f'{printable(names[0])}: {reason}' for reason, names in self._reasons.items())
 
 
 def scan_shards(
@@ -433,13 +430,13 @@ def scan_shards(
         # it is read in small pieces
         opened = copied_object(path) if is_url(path) else nullcontext(path)
         with opened as local:
-            for key, (offset, size), ending, target in _samples_of(local, fields, what, input_keys, left_out):
+            for image, (offset, size), target in _samples_of(local, fields, what, input_keys, left_out):
                 rows.append((number, size, offset, 0, 0))
-                names.append(f'{key}.{ending}')
+                names.append(image)
                 targets.append(target)
     if not rows:
-        why = [str(left_out)] * bool(str(left_out))
-        why += [f'samples of class -1, which means no class: {left_out.num_unlabeled:,}'] * bool(left_out.num_unlabeled)
+        num = left_out.num_unlabeled
+        why = filter(None, [str(left_out), f'samples of class -1, which means no class: {num:,}' if num else ''])
         wanted = f'a sample is an image ({" or ".join(input_keys)}) and a .{what} of the same name'
         raise ValueError(f'{printable(root)} has no samples: {wanted}. {"; ".join(why) or "There are no such files"}')
     table = SampleTable.from_samples(
@@ -452,7 +449,7 @@ _IN_PIECES = 'it is a link or a sparse file. Store it as a plain file'
 
 def _samples_of(path: str, fields: TargetFields, what: str,
                 input_keys: Sequence[str], left_out: _LeftOut) -> Iterator[tuple]:
-    "Yield key, offset, size, extension and target of each sample in a shard."
+    "Yield name, place and target of each image in a shard."
     archive = Archives([path])
     endings = {what, *(key.rpartition('.')[2] for key in input_keys)}
     for key, group in _grouped(path).items():
@@ -476,7 +473,7 @@ def _samples_of(path: str, fields: TargetFields, what: str,
             left_out.num_unlabeled += 1
             continue   # as in a stream: it has no class
         ending = image_key(named, input_keys)
-        yield key, group[ending], ending, target
+        yield f'{key}.{ending}', group[ending], target
 
 
 def _as_targets(targets: list, fields: TargetFields) -> np.ndarray | LabelLists:
@@ -519,7 +516,7 @@ def choose_shards(
     except (ValueError, RecursionError) as error:
         raise ValueError(f'{path} does not describe splits: {error}') from error
     if splits and split:
-        chosen = splits[choose_split(list(splits), split, root)]
+        chosen = splits[choose_split(splits, split, root)]
         return list(chosen['filenames']), chosen.get('alt_label') or ''
     names = {name: _split_of(name) for name in found}
     there = sorted(set(names.values()) - {''})
