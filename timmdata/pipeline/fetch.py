@@ -526,10 +526,7 @@ class BatchBuilder:
 
     def for_pass(self) -> 'BatchBuilder':
         "Return the builder of a pass that begins now, for which the transform of the dataset is decided."
-        if self.own_transform is None:
-            return self
-        builder = self.without_pipeline() if self.has_own_transform else self
-        return replace(builder, own_transform=None)
+        return self.without_pipeline() if self.has_own_transform else self
 
     def before_transform(self) -> 'BatchBuilder':
         "Return a copy without the batch transform; a user's collate function needs finished images."
