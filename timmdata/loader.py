@@ -36,9 +36,10 @@ from .loaders.device_cache import DeviceCache
 from .loaders.prefetch import PrefetchLoader, resolve_device
 from .loaders.stream_loader import StreamLoader, check_ranks
 from .pipeline.batch_transform import DeviceTransform
+from .pipeline.builder import BatchBuilder
 from .pipeline.collate import FastCollateMixup
-from .pipeline.fetch import BatchBuilder, SampleLoader
 from .pipeline.naflex import NaFlex
+from .pipeline.sample_loader import SampleLoader
 from .pipeline.views import View
 from .readers.base import ReaderFiles
 from .readers.class_map import check_class_map

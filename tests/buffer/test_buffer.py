@@ -36,7 +36,7 @@ from timmdata import BatchBuffer, create_loader
 from timmdata.buffer import BatchBufferError, remove_buffer
 from timmdata.buffer.buffer import default_directory, remove_stale
 from timmdata.buffer.store import PRODUCER, BatchStore
-from timmdata.pipeline.fetch import HostBatch
+from timmdata.pipeline.builder import HostBatch
 
 pytestmark = pytest.mark.timeout(120)
 clean = pytest.fixture(autouse=True)(nothing_is_left)

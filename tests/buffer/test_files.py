@@ -16,8 +16,8 @@ from timmdata.buffer import BatchBufferError, BatchStore
 from timmdata.buffer.buffer import remove_stale
 from timmdata.buffer.files import PrivateDirectory
 from timmdata.buffer.store import DamagedBatch, decode_batch, encode_batch
-from timmdata.pipeline.fetch import HostBatch
-from timmdata.samplers.epoch import SampleKey
+from timmdata.pipeline.builder import HostBatch
+from timmdata.samplers.keys import SampleKey
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -35,7 +35,7 @@ from timmdata.core import jpeg
 from timmdata.core.decode import decode_image
 from timmdata.core.faults import ImageReadError, SourceError
 from timmdata.core.jpeg import Pixels
-from timmdata.pipeline.fetch import HostBatch
+from timmdata.pipeline.builder import HostBatch
 from timmdata.readers.class_map import load_class_map
 from timmdata.readers.file_index import FileIndex, keep_index, stamp
 from timmdata.readers.sample_table import SampleTable
@@ -43,7 +43,7 @@ from timmdata.readers.table import read_table
 from timmdata.readers.tar import list_tar
 from timmdata.readers.webdataset import ReaderWds
 from timmdata.samplers.batch_schedule import ScheduleSettings
-from timmdata.samplers.epoch import SampleKey
+from timmdata.samplers.keys import SampleKey
 from timmdata.transforms.auto_augment import create_policy
 
 pytestmark = pytest.mark.timeout(120 + 2 * SOAK)

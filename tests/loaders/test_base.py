@@ -11,7 +11,8 @@ from torch.utils.data import DataLoader
 from timmdata import BatchBuffer, Mixup, PrefetchLoader, create_loader
 from timmdata.datasets.image_dataset import IterableImageDataset
 from timmdata.loaders.base import ForeignLoader, HostLoader, as_host_loader, number_batches
-from timmdata.samplers.epoch import EpochSampler, SampleKey
+from timmdata.samplers.epoch import EpochSampler
+from timmdata.samplers.keys import SampleKey
 
 pytestmark = pytest.mark.timeout(60)
 HOST = dict(use_prefetcher=False, num_workers=0)

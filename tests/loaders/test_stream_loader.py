@@ -19,7 +19,8 @@ from torch.utils.data import ChainDataset, DataLoader, IterableDataset, Subset, 
 from timmdata import ImageDataset, IterableImageDataset, Mixup, create_dataset, create_loader
 from timmdata.core.sample import fields_of
 from timmdata.loaders.stream_loader import StreamLoader
-from timmdata.pipeline.fetch import BatchBuilder, SampleLoader
+from timmdata.pipeline.builder import BatchBuilder
+from timmdata.pipeline.sample_loader import SampleLoader
 from timmdata.workers.settings import WorkerSettings
 
 pytestmark = pytest.mark.timeout(120)

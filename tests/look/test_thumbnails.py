@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from timmdata import ImageDataset, create_loader
-from timmdata.pipeline.fetch import HostBatch
+from timmdata.pipeline.builder import HostBatch
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -28,7 +28,7 @@ from timmdata.pipeline.batch_transform import (
 from timmdata.pipeline.params import AppearanceParams, ParamSampler
 from timmdata.pipeline.sample_transform import apply_color
 from timmdata.recipes import get_recipe
-from timmdata.samplers.epoch import SampleKey
+from timmdata.samplers.keys import SampleKey
 from timmdata.transforms.settings import AugmentSettings
 
 pytestmark = pytest.mark.timeout(120)

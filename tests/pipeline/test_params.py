@@ -8,7 +8,7 @@ from torchvision.transforms import InterpolationMode
 from torchvision.transforms import functional as F
 
 from timmdata.pipeline.params import AppearanceParams, CenterCrop, ParamSampler
-from timmdata.samplers.epoch import SampleKey
+from timmdata.samplers.keys import SampleKey
 from timmdata.transforms.settings import AugmentSettings
 
 pytestmark = pytest.mark.timeout(120)

@@ -27,7 +27,7 @@ from timmdata.datasets.image_sizes import image_sizes
 from timmdata.pipeline.batch_transform import BatchTransformSettings, change_batch
 from timmdata.pipeline.params import AppearanceParams
 from timmdata.pipeline.patches import PatchBatchTransform, TokensByImage, change_tokens, describe_tokens, image_of_patches
-from timmdata.samplers.epoch import SampleKey
+from timmdata.samplers.keys import SampleKey
 from timmdata.transforms.naflex_transforms import get_image_size_for_seq
 
 pytestmark = pytest.mark.timeout(180)

@@ -28,7 +28,7 @@ from timmdata.pipeline.sample_transform import (
     crop_with_pillow,
     crop_with_torch,
 )
-from timmdata.samplers.epoch import SampleKey
+from timmdata.samplers.keys import SampleKey
 from timmdata.transforms.geometry import str_to_pil_interp
 from timmdata.transforms.settings import AugmentSettings
 

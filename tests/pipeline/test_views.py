@@ -20,7 +20,7 @@ from timmdata.datasets.packing import write_pack
 from timmdata.pipeline.batch_transform import BatchTransform, BatchTransformSettings, change_batch, gaussian_blur
 from timmdata.pipeline.params import AppearanceParams, ParamSampler
 from timmdata.pipeline.views import SharedRegion
-from timmdata.samplers.epoch import MAX_VIEWS, SampleKey, keys_of_views
+from timmdata.samplers.keys import MAX_VIEWS, SampleKey, keys_of_views
 
 pytestmark = pytest.mark.timeout(180)
 COLORS = dict(color_jitter=(0.4, 0.4, 0.2, 0.1), color_jitter_prob=0.8, grayscale_prob=0.2)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, WeightedRandomSampler
 from torch.utils.data.distributed import DistributedSampler
 
-from timmdata.samplers.epoch import EpochSampler, SampleKey, keys_of_images, view_keys
+from timmdata.samplers.epoch import EpochSampler
 from timmdata.samplers.weighted import BalancedSampler, WeightedSampler
 
 pytestmark = pytest.mark.timeout(120)
@@ -68,12 +68,6 @@ def test_any_sampler_has_an_order_that_repeats(make):
         assert len(sampler) == len(make()) == len(set(runs[-1][0]))
     assert runs[0] == runs[1]
     if not isinstance(make(), list): assert [key.index for key in runs[0][0]] != [key.index for key in runs[0][1]]
-
-
-def test_views_of_images():
-    keys = [SampleKey(4, 1, 1), SampleKey(2, 1)]
-    assert [key.view for key in view_keys(keys, 3)] == [3, 0, 4, 1, 5, 2] and view_keys(keys, 1) == keys
-    assert keys_of_images(keys, 6) == view_keys(keys, 3) and len(set(keys_of_images(keys, 5))) == 5
 
 
 @QUICK

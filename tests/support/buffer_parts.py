@@ -12,7 +12,8 @@ from loader_parts import Coded, is_server, program
 
 from timmdata import BatchBuffer
 from timmdata.loaders.batch_loader import BatchLoader, BatchSettings
-from timmdata.pipeline.fetch import BatchBuilder, HostBatch, SampleLoader
+from timmdata.pipeline.builder import BatchBuilder, HostBatch
+from timmdata.pipeline.sample_loader import SampleLoader
 from timmdata.samplers.epoch import EpochSampler
 from timmdata.workers.settings import WorkerSettings
 

@@ -8,8 +8,9 @@ import pytest
 import torch
 from loader_parts import Failing, Slow
 
-from timmdata.pipeline.fetch import BatchBuilder, SampleLoader
-from timmdata.samplers.epoch import SampleKey
+from timmdata.pipeline.builder import BatchBuilder
+from timmdata.pipeline.sample_loader import SampleLoader
+from timmdata.samplers.keys import SampleKey
 from timmdata.workers.base import InlinePool, WorkerPool
 
 Make = Callable[[BatchBuilder], WorkerPool]

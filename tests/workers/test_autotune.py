@@ -14,7 +14,7 @@ from training_parts import INLINE, large_tensors_begin_small, noise
 from timmdata.datasets.image_dataset import ImageDataset
 from timmdata.loader import create_loader
 from timmdata.readers.base import Reader
-from timmdata.samplers.epoch import SampleKey
+from timmdata.samplers.keys import SampleKey
 from timmdata.workers import autotune
 from timmdata.workers.autotune import LockShare, choose_workers, measure_lock, resolve_workers
 from timmdata.workers.settings import WorkerSettings

@@ -23,8 +23,8 @@ from training_parts import BATCH, INLINE, PROCESSES, assert_equal, collected, co
 from timmdata.core.faults import ImageReadError
 from timmdata.datasets.image_dataset import ImageDataset, IterableImageDataset
 from timmdata.loader import create_loader
-from timmdata.pipeline.fetch import HostBatch
-from timmdata.samplers.epoch import SampleKey
+from timmdata.pipeline.builder import HostBatch
+from timmdata.samplers.keys import SampleKey
 from timmdata.workers import processes
 from timmdata.workers.base import InlinePool, Task
 from timmdata.workers.processes import ProcessPool, make_packed

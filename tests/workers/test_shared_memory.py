@@ -13,7 +13,7 @@ from loader_parts import Coded, nothing_is_left
 from training_parts import INLINE
 
 from timmdata.loader import create_loader
-from timmdata.samplers.epoch import SampleKey
+from timmdata.samplers.keys import SampleKey
 from timmdata.workers.processes import ProcessPool
 from timmdata.workers.settings import WorkerSettings
 from timmdata.workers.shared_memory import SharedMemory, SlotPool, WorkerTraceback, portable_error, raise_portable

@@ -38,7 +38,8 @@ from ..loaders.checkpoint import check_form
 from ..loaders.consumer import Consumer
 from ..loaders.side_stream import map_tensors
 from ..loaders.stats import LoaderStats, count_bad_samples
-from ..pipeline.fetch import HostBatch, Replay
+from ..pipeline.builder import HostBatch
+from ..pipeline.replay import Replay
 from ..samplers.numbering import Numbering
 from ..workers.settings import WorkerSettings
 

@@ -25,7 +25,7 @@ from ..core.cores import use_one_core_per_process
 from ..core.paths import StrPath
 from ..core.processes import reset_process, start_process
 from ..loaders.batch_loader import BatchLoader
-from ..pipeline.fetch import HostBatch
+from ..pipeline.builder import HostBatch
 from ..samplers.numbering import Numbering
 from ..workers.life import uninterrupted
 

@@ -28,8 +28,8 @@ from .files import BatchBufferError, PrivateDirectory
 from ..core.checks import format_size
 from ..core.memory_pool import MemoryPool
 from ..core.paths import StrPath, expand_home
-from ..pipeline.fetch import HostBatch
-from ..samplers.epoch import SampleKey
+from ..pipeline.builder import HostBatch
+from ..samplers.keys import SampleKey
 from ..workers.shared_memory import WorkerTraceback
 
 # %% ../../nbs/buffer/10_store.ipynb #9698ee39

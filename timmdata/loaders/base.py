@@ -15,9 +15,11 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import torch
 
 from .stats import LoaderStats
+from ..pipeline.builder import BatchBuilder, HostBatch
 from ..pipeline.collate import fast_collate
-from ..pipeline.fetch import BatchBuilder, HostBatch, Replay
-from ..samplers.epoch import EpochAware, EpochSampler, SampleKey
+from ..pipeline.replay import Replay
+from ..samplers.epoch import EpochAware, EpochSampler
+from ..samplers.keys import SampleKey
 
 # %% ../../nbs/loaders/00_base.ipynb #2bca35f3
 def count_images(

@@ -31,9 +31,11 @@ from .consumer import Consumer
 from .device_cache import CachedPool, DeviceCache
 from .side_stream import map_tensors
 from .stats import LoaderStats, count_bad_samples
-from ..pipeline.fetch import BatchBuilder, HostBatch, Replay
+from ..pipeline.builder import BatchBuilder, HostBatch
+from ..pipeline.replay import Replay
 from ..samplers.batch_schedule import ScheduledBatchSampler
-from ..samplers.epoch import EpochSampler, SampleKey
+from ..samplers.epoch import EpochSampler
+from ..samplers.keys import SampleKey
 from ..samplers.token_plan import TokenPlan
 from ..workers.autotune import resolve_workers
 from ..workers.base import InlinePool, Task, WorkerPool

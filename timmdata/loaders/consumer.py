@@ -12,7 +12,7 @@ from numbers import Integral
 from typing import Any
 
 from .stats import Meter
-from ..pipeline.fetch import HostBatch
+from ..pipeline.builder import HostBatch
 from ..samplers.epoch import EpochSampler
 
 # %% ../../nbs/loaders/08_consumer.ipynb #85ce73c7

@@ -18,9 +18,10 @@ import torch
 from ..core.sample import sample_image, with_image
 from ..core.ambient import as_in_new_thread, on_device
 from ..datasets.wrappers import base_datasets
-from ..pipeline.fetch import BatchBuilder, HostBatch, read_sample
+from ..pipeline.builder import BatchBuilder, HostBatch
 from ..pipeline.params import ParamSampler, SampleParams
-from ..samplers.epoch import SampleKey
+from ..pipeline.sample_loader import read_sample
+from ..samplers.keys import SampleKey
 from ..workers.base import Task, WorkerPool
 
 # %% ../../nbs/loaders/50_device_cache.ipynb #6f0a0155

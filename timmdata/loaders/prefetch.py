@@ -22,7 +22,8 @@ from .consumer import Consumer
 from .side_stream import SideStream, create_stream, iterate_ahead, move_to_device
 from .stats import LoaderStats
 from ..pipeline.batch_transform import BatchTransform, BatchTransformSettings, DeviceTransform
-from ..pipeline.fetch import HostBatch, Replay
+from ..pipeline.builder import HostBatch
+from ..pipeline.replay import Replay
 from ..transforms.random_erasing import ErasingSettings, RandomErasing
 
 # %% ../../nbs/loaders/40_prefetch.ipynb #0c5a7de2

@@ -39,8 +39,9 @@ from .base import ForwardOnly, FromBuilder
 from .consumer import Consumer
 from .side_stream import map_tensors
 from .stats import LoaderStats, count_bad_samples
-from ..pipeline.fetch import BatchBuilder, HostBatch
-from ..samplers.epoch import EpochAware, SampleKey, check_epoch
+from ..pipeline.builder import BatchBuilder, HostBatch
+from ..samplers.epoch import EpochAware, check_epoch
+from ..samplers.keys import SampleKey
 from ..workers.life import check_original, uninterrupted
 from ..workers.settings import WorkerSettings
 

@@ -32,9 +32,10 @@ from ..core.sample import fields_of, image_tensors, sample_image
 from ..datasets.image_dataset import ImageDataset
 from ..loaders.batch_loader import BatchLoader
 from ..loaders.prefetch import PrefetchLoader
-from ..pipeline.fetch import HostBatch, Replay
+from ..pipeline.builder import HostBatch
 from ..pipeline.params import DrawnStep
 from ..pipeline.patch_formats import unpatchify
+from ..pipeline.replay import Replay
 
 # %% ../../nbs/look/00_pictures.ipynb #5f2596b1
 def denormalize(

@@ -20,8 +20,9 @@ from ..loaders.prefetch import PrefetchLoader
 from .pictures import Box, Picture, batch_rows, denormalize, mixing_text, replay_images
 from .pictures import title_lines, to_uint8_array
 from ..pipeline.batch_transform import BatchTransformSettings, ImageByImage
-from ..pipeline.fetch import Replay, read_sample
 from ..pipeline.layout import allocate_rows
+from ..pipeline.replay import Replay
+from ..pipeline.sample_loader import read_sample
 
 # %% ../../nbs/look/20_trace.ipynb #0646c86c
 # step → the arguments of `create_loader` that control it; a policy controls all other steps

@@ -23,8 +23,8 @@ from ..loaders.batch_loader import BatchLoader
 from ..loaders.prefetch import PrefetchLoader
 from ..loaders.side_stream import move_to_device
 from .machine import in_turns, synchronize
-from ..pipeline.fetch import BatchBuilder, HostBatch
-from ..samplers.epoch import SampleKey
+from ..pipeline.builder import BatchBuilder, HostBatch
+from ..samplers.keys import SampleKey
 
 # %% ../../nbs/measure/10_stages.ipynb #f78f49e8
 @dataclass(frozen=True)

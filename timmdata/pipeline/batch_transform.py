@@ -25,7 +25,7 @@ from ..core.ambient import as_in_new_thread, on_device
 from ..core.cores import OneCore
 from ..core.sample import fields_of, image_tensors, with_fields
 from .params import ERASING, MIXING, AppearanceParams, ParamSampler
-from ..samplers.epoch import SampleKey, keys_of_images
+from ..samplers.keys import SampleKey, keys_of_images
 from ..transforms.mixup import Mixup
 from ..transforms.random_erasing import RandomErasing
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from ..core.sample import image_size
-from ..samplers.epoch import SampleKey
+from ..samplers.keys import SampleKey
 from ..transforms.geometry import RandomCropOrPad, RandomResizedCropAndInterpolation, ResizeKeepRatio
 from ..transforms.geometry import center_offset
 from ..transforms.policy import DrawnOp

@@ -24,7 +24,7 @@ from .batch_transform import ImageByImage, change_colors, normalize_lines
 from .layout import BatchLayout, allocate_rows
 from .params import CROP, ERASING, MIXING, AppearanceParams, ParamSampler, SampleParams
 from .sample_transform import DecodeSettings, SampleTransform
-from ..samplers.epoch import SampleKey
+from ..samplers.keys import SampleKey
 from ..transforms.geometry import interp_mode_to_str
 from ..transforms.naflex_mixup import NaFlexMixParams, NaFlexMixup
 from ..transforms.naflex_transforms import RandomResizedCropToSequence, count_tokens

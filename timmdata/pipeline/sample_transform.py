@@ -24,7 +24,7 @@ from ..core.jpeg import Pixels, choose_factor, resolve_backend
 from ..core.torch_private import RESIZE
 from .layout import BatchLayout, allocate_rows
 from .params import AppearanceParams, ParamSampler, SampleParams
-from ..samplers.epoch import SampleKey, view_keys
+from ..samplers.keys import SampleKey, view_keys
 from ..transforms.geometry import crop_or_pad, str_to_pil_interp
 from ..transforms.policy import Policy
 

@@ -22,7 +22,7 @@ from .batch_transform import BatchTransform, DeviceTransform, DrawnBatch
 from .layout import BatchLayout
 from .params import SampleParams
 from .sample_transform import SampleTransform
-from ..samplers.epoch import MAX_VIEWS, SampleKey, keys_of_views
+from ..samplers.keys import MAX_VIEWS, SampleKey, keys_of_views
 from ..transforms.policy import Policy
 from ..transforms.settings import AugmentSettings
 

@@ -1,7 +1,8 @@
 "The order of the samples, which depends on the seed and the epoch, and the schedule of batch sizes."
 from .batch_schedule import PlannedBatch, ScheduledBatchSampler, create_batch_schedule
 from .distributed import OrderedDistributedSampler, RepeatAugSampler, gather_valid
-from .epoch import EpochSampler, SampleKey, keys_of_images, view_keys
+from .epoch import EpochSampler
+from .keys import SampleKey, keys_of_images, view_keys
 from .weighted import BalancedSampler, WeightedSampler, sample_weights
 
 __all__ = [

@@ -21,7 +21,8 @@ from torch.utils.data import Sampler
 from ..core.checks import check_choice, check_number, check_weights, check_whole, is_list
 from ..core.rng import KeyedRandom
 from ..core.sample import image_size
-from .epoch import EpochSampler, SampleKey
+from .epoch import EpochSampler
+from .keys import SampleKey
 
 # %% ../../nbs/samplers/20_batch_schedule.ipynb #47ea8984
 def choice_probabilities(

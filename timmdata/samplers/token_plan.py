@@ -15,7 +15,8 @@ import numpy as np
 import torch
 
 from ..core.checks import check_choice, check_number, check_whole
-from .epoch import EpochSampler, SampleKey
+from .epoch import EpochSampler
+from .keys import SampleKey
 
 # %% ../../nbs/samplers/22_token_plan.ipynb #26a00007
 def calculate_naflex_batch_size(

@@ -16,8 +16,9 @@ from torch.utils.data import Dataset
 
 from ..core.rng import KeyedRandom, sample_seed
 from ..datasets.relabel import targets_of
-from .epoch import EpochSampler, count_views
 from ..core.checks import check_choice
+from .epoch import EpochSampler
+from .keys import count_views
 
 # %% ../../nbs/samplers/15_weighted.ipynb #380933c7
 def _classes(dataset: Dataset) -> np.ndarray:

@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 from ..core.clock import clock, stopwatch
 from ..core.cores import OneCore, available_cores
-from ..pipeline.fetch import BatchBuilder
-from ..samplers.epoch import SampleKey
+from ..pipeline.builder import BatchBuilder
+from ..samplers.keys import SampleKey
 from .settings import WorkerSettings
 
 # %% ../../nbs/workers/40_autotune.ipynb #b11bcafb

@@ -15,8 +15,8 @@ import torch
 
 from ..core.ambient import as_in_new_thread
 from ..core.memory_pool import MemoryPool
-from ..pipeline.fetch import BatchBuilder, HostBatch
-from ..samplers.epoch import SampleKey
+from ..pipeline.builder import BatchBuilder, HostBatch
+from ..samplers.keys import SampleKey
 
 # %% ../../nbs/workers/00_base.ipynb #404bbc34
 class Task:

@@ -8,8 +8,8 @@ __all__ = ['create_pool']
 # %% ../../nbs/workers/50_factory.ipynb #4115d3bf
 from collections.abc import Callable, Sequence
 
-from ..pipeline.fetch import BatchBuilder
-from ..samplers.epoch import SampleKey
+from ..pipeline.builder import BatchBuilder
+from ..samplers.keys import SampleKey
 from .base import InlinePool, WorkerPool
 from .settings import WORKER_KINDS, WorkerSettings
 from .processes import ProcessPool

@@ -30,8 +30,8 @@ from ..core.cores import use_one_core_per_process
 from ..core.pickling import find_unpicklable
 from ..core.processes import check_may_start, leave_to_original, reset_process, start_process
 from ..core.torch_private import set_worker_info
-from ..pipeline.fetch import BatchBuilder, HostBatch
-from ..samplers.epoch import SampleKey
+from ..pipeline.builder import BatchBuilder, HostBatch
+from ..samplers.keys import SampleKey
 from .base import InlinePool, Task
 from .life import Lifetime, end_copy, uninterrupted
 from .settings import WorkerSettings

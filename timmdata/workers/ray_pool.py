@@ -24,8 +24,8 @@ from ..core.faults import BadSample
 from ..core.memory_pool import MemoryPool
 from ..datasets.image_dataset import ImageDataset
 from ..datasets.wrappers import base_datasets
-from ..pipeline.fetch import BatchBuilder
-from ..samplers.epoch import SampleKey
+from ..pipeline.builder import BatchBuilder
+from ..samplers.keys import SampleKey
 from .base import InlinePool, Task
 from .life import Lifetime, start_thread, uninterrupted
 from .processes import make_packed, set_up_worker

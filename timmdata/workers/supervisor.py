@@ -18,8 +18,8 @@ from typing import Any
 
 from ..core.ambient import as_in_new_thread
 from ..core.arguments import warn_caller
-from ..pipeline.fetch import BatchBuilder, HostBatch
-from ..samplers.epoch import SampleKey
+from ..pipeline.builder import BatchBuilder, HostBatch
+from ..samplers.keys import SampleKey
 from .base import Task, WorkerPool
 from .life import Lifetime, start_thread
 from .settings import WorkerSettings

@@ -19,8 +19,8 @@ import torch
 
 from ..core.cores import use_one_core
 from ..core.rng import seeded
-from ..pipeline.fetch import BatchBuilder, HostBatch
-from ..samplers.epoch import SampleKey
+from ..pipeline.builder import BatchBuilder, HostBatch
+from ..samplers.keys import SampleKey
 from .base import RowMemory, Task, WorkerPool
 from .life import Lifetime, end_copy, start_thread, uninterrupted
 

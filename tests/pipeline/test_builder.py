@@ -4,36 +4,23 @@ import warnings
 
 import pytest
 import torch
+from builder_parts import make, transforms_of
 from grids import quick
 from loader_parts import Coded
-from PIL import Image
-from torch.utils.data import Dataset, Subset
 
-from timmdata import create_loader
 from timmdata.datasets.image_dataset import ImageDataset
 from timmdata.pipeline.batch_transform import BatchTransform, BatchTransformSettings
-from timmdata.pipeline.fetch import BatchBuilder, HostBatch, SampleLoader
+from timmdata.pipeline.builder import BatchBuilder
 from timmdata.pipeline.layout import BatchLayout
 from timmdata.pipeline.params import ParamSampler
+from timmdata.pipeline.sample_loader import SampleLoader
 from timmdata.pipeline.sample_transform import SampleTransform
-from timmdata.samplers.epoch import SampleKey, view_keys
+from timmdata.samplers.keys import SampleKey, view_keys
 from timmdata.transforms.settings import AugmentSettings
 from timmdata.workers.factory import create_pool
 from timmdata.workers.settings import WorkerSettings
 
 pytestmark = pytest.mark.timeout(120)
-
-
-def transforms_of(*sizes, **settings) -> list[SampleTransform]:
-    return [SampleTransform(ParamSampler(AugmentSettings(size, is_training=True, **settings))) for size in sizes]
-
-
-def make(builder, keys, memory=None, order=None) -> HostBatch | None:
-    layout, samples = builder.layout(keys[0].bucket), [None] * len(keys)
-    rows = layout.allocate(len(keys), memory)
-    of_samples = layout.divide(rows, len(keys))
-    for k in order or range(len(keys)): samples[k] = builder.load(keys[k], of_samples[k])
-    return builder.collate(keys, samples, rows)
 
 
 @pytest.mark.parametrize('settings', [dict(), dict(auto_augment='rand-m9', num_aug_splits=2)], ids=str)
@@ -45,29 +32,6 @@ def test_rows_do_not_depend_on_the_order_the_batch_or_the_copy(samples, settings
     assert torch.equal(whole.batch[0], other.batch[0]) and whole.keys == other.keys == view_keys(keys, builder.num_splits)
     for k, key in enumerate(keys): assert torch.equal(make(builder, [key]).batch[0], whole.batch[0][k::4])
     assert not torch.equal(make(builder, [key._replace(seed=4) for key in keys]).batch[0], whole.batch[0])
-
-
-class Drawing(Dataset):
-    "Photographs of a user who draws from torch's global generator; remembers what was drawn."
-    def __init__(self): self.drawn = []
-    def __len__(self): return 4
-
-    def __getitem__(self, index):
-        self.drawn.append(torch.rand(1).item())
-        return Image.new('RGB', (40, 40)), index
-
-
-def test_repeats_of_a_sample_draw_other_numbers_and_its_views_share_theirs():
-    dataset = Drawing()
-    builder = BatchBuilder(SampleLoader(dataset, transforms_of(32, num_aug_splits=2)))
-    made = make(builder, [SampleKey(1, 0, view=repeat) for repeat in range(3)])
-    drawn, dataset.drawn = dataset.drawn, []
-    assert len(drawn) == len(set(drawn)) == 3
-    builder.replay(made)
-    assert dataset.drawn == drawn * 2   # once for each view
-    dataset.drawn = []
-    for key in made.keys: builder.sample_loader.image(key)
-    assert dataset.drawn == drawn * 2
 
 
 def test_memory_is_the_callers_and_large_enough(samples):
@@ -93,16 +57,6 @@ def test_skipped_samples_leave_no_gap(samples, normalizes, collates):
     present = [key for key in made.keys[:len(made.keys) // 2]]
     assert made.keys == view_keys(present, builder.num_splits) and len(present) == len(odd) - len(odd.bad_samples)
     assert torch.equal(made.batch[0], make(builder, present).batch[0])
-
-
-def test_a_replay_says_what_was_drawn(samples):
-    builder = BatchBuilder(SampleLoader(ImageDataset(samples), transforms_of(32, 48)))
-    made = make(builder, [SampleKey(k, 2, bucket=1) for k in range(4)])
-    replayed = builder.replay(made)
-    assert replayed.batch is made.batch and replayed.mix_params is None
-    assert [params.size for params in replayed.sample_params] == [(48, 48)] * 4 and len(replayed.appearance_params) == 4
-    own = BatchBuilder(SampleLoader(Coded(4), transform=lambda image: torch.zeros(3, 8, 8)))
-    assert own.replay(make(own, [SampleKey(0, 0)])).sample_params is None
 
 
 def test_threads_are_refused_where_users_code_runs(samples):
@@ -143,11 +97,3 @@ def test_a_sample_transform_says_the_shapes_of_the_rows(samples, kind):
     assert pictures.shape == (len(present), 3, 16, 16) and brightness.shape == (len(present), 5) and len(targets) == len(present) < len(odd)
     assert pictures[:, 0, 0, 0].tolist() == present and pictures.is_contiguous(memory_format=torch.channels_last)
     assert builder.layout().num_bytes(2) == 2 * (3 * 16 * 16 + 5)
-
-
-@pytest.mark.parametrize('indices', [[0., 1.7], [True, False], ['1', '0']])
-def test_what_is_no_index_of_a_subset_is_an_error(indices):
-    "It was cut to an integer; torch passes it to the dataset."
-    samples = Subset([(Image.new('RGB', (8, 8)), k) for k in range(3)], indices)
-    with pytest.raises(TypeError, match='a Subset has .*, as an index: must be an integer'):
-        next(iter(create_loader(samples, 8, 2, num_workers=0, device='cpu')))
