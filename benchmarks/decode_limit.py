@@ -88,7 +88,9 @@ def decode_all(files: list[bytes], decode: Callable) -> int:
 def count(loader) -> int: return sum(len(batch) for batch in loader)
 
 
-def count_ours(loader) -> int: return sum(len(images) for images, _ in loader)
+def count_ours(loader) -> int:
+    loader.set_epoch(0)   # or its workers would begin the next epoch in another's turn
+    return sum(len(images) for images, _ in loader)
 
 
 def runs_with(num: int, files: list[bytes], photos: Dataset) -> tuple[dict[str, Callable[[], int]], list]:

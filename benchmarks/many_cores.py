@@ -92,7 +92,7 @@ def run_worker(loader) -> int: return count(host_loader(loader).host_batches())
 
 
 def run_device(loader, made) -> int:
-    loader.batch_transform.on_batch(made.batch, made.keys)
+    loader.batch_transform.on_batch(made.batch, made.keys, made.drawn)
     return len(made.keys)
 
 

@@ -93,7 +93,62 @@ def decode_table(
     return '\n'.join(lines)
 
 
+def headroom_table(
+    models: dict[str, dict[str, dict[str, float]]],   # written by on_a_gpu.py: model → loader → numbers
+) -> str:
+    "The README's table: images per second of a training step, and the share of a batch that stays on the device."
+    loaders = {'copied': 'one batch, copied each time', 'timmdata': '**timmdata**', 'timm': 'timm', 'torchvision': 'torchvision',
+               'DALI': 'DALI'}
+    lines = [f'| batches from | {" | ".join(f"{model}: images/s | share" for model in models)} |', '|---' * (2 * len(models) + 1) + '|']
+    for name, label in loaders.items():
+        cells = []
+        for rows in models.values():
+            found = [rows[key] for key in (name, f'{name} again') if key in rows]
+            cells += [' · '.join(f'{row["images_per_s"]:,.0f}' for row in found), ' · '.join(f'{row["share"]:.2f}' for row in found)]
+        if any(cells): lines.append(f'| {label} | {" | ".join(cells)} |')
+    return '\n'.join(lines)
+
+
+def kernels_table(
+    works: dict[str, dict[str, float]],   # written by on_a_gpu.py: arithmetic → numbers
+) -> str:
+    "The README's table: milliseconds until the arithmetic of a batch is queued, and until it is done."
+    lines = ['| arithmetic | until queued, ms | until done, ms |', '|---|---|---|']
+    lines += [f'| {name} | {row["host_ms"]:.1f} | {row["device_ms"]:.1f} |' for name, row in works.items()]
+    return '\n'.join(lines)
+
+
+def host_cost_table(
+    works: dict[str, dict[str, float]],   # written by host_cost.py: arithmetic → numbers
+    before: dict[str, dict[str, float]],   # the same for commit 9e0ff73d
+) -> str:
+    "The README's table: what a batch costs the training process in Python, before and now."
+    titles = {'us': 'µs', 'calls': 'Python calls', 'operations': 'torch operations', 'copies': 'copies to the device'}
+    lines = [f'| before → now | {" | ".join(titles.values())} |', '|---' * (len(titles) + 1) + '|']
+    for name, now in works.items():
+        cells = [f'{before[name][key]:,.0f} → {now[key]:,.0f}' for key in titles]
+        lines.append(f'| {name} | {" | ".join(cells)} |')
+    return '\n'.join(lines)
+
+
+def cores_table(
+    rates: dict[str, dict[str, float]],   # written by on_a_gpu.py: cores → loader → images per second
+) -> str:
+    "The README's table: images per second on the device by the number of cores."
+    lines = [f'| images/s on the device, without a model | {" | ".join(f"{count} cores" for count in rates)} |',
+             '|---' * (len(rates) + 1) + '|']
+    for name in ('timmdata', 'timm', 'torchvision'):
+        label = f'**{name}**' if name == 'timmdata' else name
+        lines.append(f'| {label} | {" | ".join(f"{row[name]:,.0f}" for row in rates.values())} |')
+    return '\n'.join(lines)
+
+
 if __name__ == '__main__':
     for name in 'peers', 'packed', 'views', 'naflex': print(peers_table(read_results(name)['results']), end='\n\n')
     print(naflex_table(read_results('naflex')['epochs']), end='\n\n')
     print(decode_table(read_results('decode_limit')['cores']))
+    host = read_results('host_cost')
+    print(host_cost_table(host['works'], host['before']), end='\n\n')
+    gpu = read_results('gpu-h100')['parts']
+    print(headroom_table(gpu['headroom']['models']), cores_table(gpu['cores']['images_per_s']), kernels_table(gpu['kernels']['works']),
+          sep='\n\n')

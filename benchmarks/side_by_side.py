@@ -29,6 +29,7 @@ def cpu_seconds(tree: Iterable[psutil.Process]) -> float:
 
 def epoch(loader: Iterable, count: int) -> tuple[float, float]:
     "(images per second, CPU time per image in ms) of one pass, which must have `count` samples."
+    if hasattr(loader, 'set_epoch'): loader.set_epoch(0)   # timmdata's workers would begin the next epoch in another's turn
     cpu, start = cpu_seconds(process_tree()), time.perf_counter()
     seen = sum(len(images) for images, _ in loader)
     seconds = time.perf_counter() - start

@@ -266,7 +266,7 @@ def create_loader(
         worker_type: 'threads', 'processes' or 'ray'; 'auto': threads for one worker or without fork (not in timm).
         threads_per_worker: Threads in each worker process (not in timm).
         prefetch_factor: Batches to load ahead, per process or for all threads; None: 2 (not in timm).
-        persistent_workers: Keep the workers between epochs.
+        persistent_workers: Keep the workers between epochs; they begin the next one while one ends.
         use_multi_epochs_loader: Older timm setting to keep the workers; persistent_workers does the same.
         worker_seeding: Function that seeds a stream's reader; samples have their own seeds (timm: seeds workers).
         timeout: Seconds to wait for a batch from the workers; 0: no limit (not in timm).
@@ -348,7 +348,10 @@ def _make_builder(
     shape = format.channels, *format.size
     samples = SampleLoader(dataset, parts.sample_transforms, given.transform, shape)
     in_workers = parts.batch_transform if _finishes_batches(given) else None
-    return BatchBuilder(samples, given.collate_fn, in_workers, given.valid_mask, own_transform)
+    is_early = in_workers is None and given.collate_fn is None and given.buffer is None and parts.sample_transforms
+    draws_for = parts.batch_transform if is_early else None
+    parts.batch_transform.is_for_cpu = given.device.type == 'cpu'
+    return BatchBuilder(samples, given.collate_fn, in_workers, given.valid_mask, own_transform, draws_for)
 
 # %% ../nbs/20_loader.ipynb #c15d9c49
 def _make_batches(

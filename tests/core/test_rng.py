@@ -4,8 +4,11 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from grids import examples
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from timmdata.core.rng import KeyedRandom
+from timmdata.core.rng import KeyedBatch, KeyedRandom, keyed_words
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -75,3 +78,59 @@ def test_keyed_random_has_the_distributions_of_pythons():
     assert sorted(rng.sample(range(9), 9)) == list(range(9)) and rng.choice('abc') in 'abc'
     firsts = [KeyedRandom(0, 0, k).random() for k in range(num)]   # of neighboring samples
     assert np.mean(firsts) == pytest.approx(0.5, abs=0.01) and abs(np.corrcoef(firsts[1:], firsts[:-1])[0, 1]) < 0.03
+
+
+# ---- the numbers of a batch
+
+KEYS = st.tuples(st.integers(-2**63, 2**63 - 1), st.integers(-2**63, 2**63 - 1))   # index and view
+STEPS = st.one_of(   # what is drawn, with which argument
+    st.tuples(st.just('random'), st.none()), st.tuples(st.just('toss'), st.sampled_from([0., 0.3, 1., None])),
+    st.tuples(st.just('uniform'), st.sampled_from([(-2., 5.), (0.1, 2.), (1., 1.)])),
+    st.tuples(st.just('below'), st.sampled_from([1, 2, 3, 7, 224, 255, 256, 257, 1_000_003, 2**40])),
+    st.tuples(st.just('shuffle'), st.integers(0, 5)))
+
+
+def draw_one(rng: KeyedRandom, kind: str, argument):
+    "What Python's own methods draw for one sample."
+    if kind == 'random': return rng.random()
+    if kind == 'toss': return bool(argument) and rng.random() < argument
+    if kind == 'uniform': return rng.uniform(*argument)
+    if kind == 'below': return rng.randrange(argument)
+    order = list(range(argument))
+    rng.shuffle(order)
+    return order
+
+
+@pytest.mark.examples
+@settings(max_examples=examples(200), deadline=None)
+@given(keys=st.lists(KEYS, min_size=1, max_size=40), seed=st.integers(-2**63, 2**63 - 1), epoch=st.integers(0, 2**40),
+       sequence=st.integers(0, 3), steps=st.lists(STEPS, max_size=12), chance=st.randoms(use_true_random=False))
+def test_a_batch_draws_what_each_sample_draws_by_itself(keys, seed, epoch, sequence, steps, chance):
+    "In any order, with any samples left out, and with few samples as with many: Python's randrange and shuffle, to the bit."
+    indexes, views = np.array(keys, np.int64).T
+    batch = KeyedBatch(seed, epoch, indexes, views, sequence)
+    rngs = [KeyedRandom(seed, epoch, *key, sequence) for key in keys]
+    for kind, argument in steps:
+        where = np.array([chance.random() < 0.7 for _ in keys])
+        if kind == 'shuffle': drawn = batch.order(argument, where).T.tolist()
+        elif kind == 'uniform': drawn = batch.uniform(*argument, where).tolist()
+        elif kind == 'random': drawn = batch.random(where).tolist()
+        else: drawn = getattr(batch, kind)(argument, where).tolist()
+        for rng, draws, one in zip(rngs, where, drawn):
+            if draws: assert one == draw_one(rng, kind, argument), (kind, argument)
+            elif kind != 'random': assert one == (list(range(argument)) if kind == 'shuffle' else 0)
+
+
+@pytest.mark.parametrize('num', [1, 15, 16, 300])
+def test_words_of_many_samples_are_the_papers(num):
+    keys, mask = np.random.default_rng(num).integers(-2**63, 2**63 - 1, (2, num)), 2**64 - 1
+    for block in range(3):
+        words = keyed_words(-5, 2**40, *keys, sequence=3, block=block)
+        for index, view, found in zip(*keys.tolist(), words.T.tolist()):
+            assert found == philox([block + 1, 3, index & mask, view & mask], [-5 & mask, 2**40])
+
+
+def test_numbers_below_those_of_each_sample():
+    indexes, edges = np.arange(200), np.arange(200) % 9 + 1
+    drawn = KeyedBatch(0, 0, indexes, indexes * 0).below(edges)
+    assert drawn.tolist() == [KeyedRandom(0, 0, index).randrange(edge) for index, edge in enumerate(edges.tolist())]

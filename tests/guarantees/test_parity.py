@@ -27,7 +27,7 @@ from timmdata.loader import create_loader
 from timmdata.loaders.prefetch import PrefetchLoader
 from timmdata.pipeline.collate import fast_collate
 from timmdata.pipeline.layout import allocate_rows
-from timmdata.pipeline.params import ParamSampler
+from timmdata.pipeline.params import AppearanceParams, ParamSampler
 from timmdata.pipeline.sample_transform import DecodeSettings, SampleTransform
 from timmdata.readers.folder import ReaderImageFolder
 from timmdata.transforms.factory import create_transform
@@ -258,7 +258,7 @@ def row_of(image, seed, size, **settings) -> torch.Tensor:
     "What the host stage makes of an image with the Pillow backend."
     transform = SampleTransform(ParamSampler(AugmentSettings(size, **settings)), DecodeSettings('pillow'))
     rows = allocate_rows(1, 3, size[1:])
-    transform(Pixels(image, backend='pillow'), rows, PythonsKey(seed))
+    transform(Pixels(image, backend='pillow'), rows, PythonsKey(seed), here=[AppearanceParams()])   # the device flips
     return rows[0]
 
 

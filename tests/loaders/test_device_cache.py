@@ -1,4 +1,7 @@
 "Images that stay on the device: the same batches as without; and tensors on a device where none can be."
+import sys
+from collections import UserDict
+
 import numpy as np
 import pytest
 import torch
@@ -125,6 +128,51 @@ def test_without_the_prefetcher_and_as_dicts(pictures):
     for batch, expected in zip(cached, plain, strict=True):
         assert batch['name'] == expected['name'] and torch.equal(batch['target'], expected['target'])
         assert torch.equal(batch['image'], expected['image'])
+
+
+def python_calls(num: int) -> int:
+    "How many functions of Python run in an epoch of one batch."
+    called = []
+    loader = create_loader(Pictures(num), (28, 32), num, is_training=True, train_crop_mode='rc', rc_padding=4, color_jitter=None,
+                           cache='device', device='cpu', seed=0).loader
+    list(loader.host_batches())
+    assert loader.cache.images.is_contiguous(memory_format=torch.channels_last)
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)   # so that the batch is made in this thread
+    sys.setprofile(lambda frame, event, _: called.append(1) if event == 'call' else None)
+    try: list(loader.host_batches())
+    finally:
+        sys.setprofile(None)
+        torch.set_num_threads(before)
+    return len(called)
+
+
+def test_a_sample_more_costs_few_calls():
+    "Its numbers are drawn and its pixels are looked up with those of the batch: in memory where the channels of a pixel are neighbors."
+    assert (python_calls(512) - python_calls(256)) / 256 < 10
+
+
+def test_a_cpu_makes_batches_on_one_core():
+    "Several threads of torch would wait for each other. The setting of the consumer does not change."
+    seen = []
+
+    class Fields(UserDict):
+        def __getitem__(self, name):
+            if not isinstance(self.data['target'], torch.Tensor): seen.append(torch.get_num_threads())   # not yet a batch
+            return super().__getitem__(name)
+
+    class Noting(Pictures):
+        def __getitem__(self, index): return Fields(image=self.images[index], target=index)
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with create_loader(Noting(20), (28, 32), 16, crop_pct=1., cache='device', device='cpu', use_prefetcher=False) as loader:
+            list(loader)
+            seen.clear()
+            assert [batch['target'].tolist() for batch in loader] == [[*range(16)], [*range(16, 20)]] and torch.get_num_threads() == 2
+    finally: torch.set_num_threads(before)
+    assert set(seen) == {1}
 
 
 # ---- devices and worker processes

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from appearance import Fixed, change_at_once, columns_of
 from grids import few, quick
 from pictures import random_colors
 from torchvision.transforms import functional as F
@@ -15,20 +16,16 @@ from torchvision.transforms import functional as F
 from timmdata.core.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from timmdata.datasets.demo_data import get_samples
 from timmdata.datasets.image_dataset import ImageDataset
-from timmdata.pipeline.batch_transform import (
-    BatchTransform,
-    BatchTransformSettings,
-    HueKernel,
-    ImageByImage,
-    change_batch,
-    color_matrices,
-    lanes_of,
-    turn_hue,
-)
-from timmdata.pipeline.params import AppearanceParams, ParamSampler
+from timmdata.loader import create_loader
+from timmdata.loaders.prefetch import PrefetchLoader
+from timmdata.pipeline.batch_transform import BatchTransform, BatchTransformSettings
+from timmdata.pipeline.colors import color_matrices, hue_lanes, turn_hue
+from timmdata.pipeline.image_kernel import HueKernel, ImageByImage
+from timmdata.pipeline.params import AppearanceColumns, AppearanceParams, ParamSampler
 from timmdata.pipeline.sample_transform import apply_color
 from timmdata.recipes import get_recipe
 from timmdata.samplers.keys import SampleKey
+from timmdata.transforms.mixup import Mixup
 from timmdata.transforms.settings import AugmentSettings
 
 pytestmark = pytest.mark.timeout(120)
@@ -67,13 +64,6 @@ def numpy_colors(image: np.ndarray, color) -> np.ndarray:
     return np.clip(x, 0, 255)
 
 
-class Fixed:
-    "Draws what is given, by sample; in place of a `ParamSampler`."
-    changes_on_device = changes_color = True
-    def __init__(self, params): self.params = params
-    def device_params(self, key): return self.params[key.index]
-
-
 def uint8_batch(num, channels, height, width, seed=0, layout=torch.channels_last) -> torch.Tensor:
     "Blobs of color with some noise: neither flat nor clipped everywhere."
     rng = np.random.default_rng(seed)
@@ -98,7 +88,7 @@ def test_fused_colors_are_the_composition_in_float64(shape):
     choices = [AppearanceParams(rng.random() < 0.5, rng.random() < 0.5, random_colors(rng)) for _ in range(num)]
     images, (mean, std) = uint8_batch(num, *shape), stats(shape[0])
     out = BatchTransform(BatchTransformSettings(mean, std), Fixed(choices))(images, keys_of(num))
-    whole = change_batch(images, choices, mean, std)
+    whole = change_at_once(images, choices, mean, std)
     assert torch.allclose(out, whole, rtol=0, atol=1e-4)
     for image, choice, row in zip(images, choices, out):
         array = image.permute(1, 2, 0).numpy()
@@ -111,14 +101,15 @@ def test_fused_colors_are_the_composition_in_float64(shape):
 
 
 def test_matrices_are_the_identity_without_operations_and_keep_gray_gray():
-    for channels in 1, 3:
-        turn, m, k = color_matrices((), channels)
-        assert turn == 0 and np.array_equal(m, np.eye(channels, 2 * channels)) and not k.any()
     rng = random.Random(1)
-    for _ in range(50):
-        turn, m, k = color_matrices([(name, f) for name, f in random_colors(rng) if name in ('saturation', 'hue', 'grayscale')])
-        assert np.allclose(m.sum(1), 1) and not k.any()
-    assert color_matrices([('hue', 0.2)], 1)[0] == 0   # gray has no hue
+    kinds = 'saturation', 'hue', 'grayscale'
+    choices = [AppearanceParams(color=tuple(pair for pair in random_colors(rng) if pair[0] in kinds)) for _ in range(50)]
+    choices.append(AppearanceParams())
+    for channels in 1, 3:
+        assert color_matrices(columns_of(choices[-1:]), channels) is None
+        turns, m, k = color_matrices(columns_of(choices), channels)
+        assert turns[-1] == 0 and np.array_equal(m[-1], np.eye(channels, 2 * channels)) and not k.any()
+        assert np.allclose(m.sum(2), 1) and turns.any() == (channels == 3)   # gray has no hue
 
 
 TURNS = [-0.5, -0.41, -1 / 3, -0.21, -0.1, -0.01, 0.003, 0.05, 0.1, 1 / 6, 0.2, 0.34, 0.45, 0.5]
@@ -133,9 +124,9 @@ def test_hue_is_torchvisions(shape, turn):
     image[..., :2] += torch.from_numpy(rng.integers(0, 2, (*shape[1:], 1), np.uint8))   # shades, and equal channels
     planes = image.permute(2, 0, 1)
     exact = F.adjust_hue(planes.double() / 255, turn) * 255
-    by_bytes = HueKernel(image.numel())(image.reshape(shape[1], -1), turn).view(image.shape).permute(2, 0, 1)
-    lanes = torch.from_numpy(lanes_of([turn]))[..., None, None].unbind(1)
-    assert torch.equal(turn_hue(planes[None].float(), lanes, dim=1)[0], by_bytes.float())
+    lanes = hue_lanes(np.array([turn]))
+    by_bytes = HueKernel(image.numel())(image.reshape(shape[1], -1), lanes[0]).view(image.shape).permute(2, 0, 1)
+    assert torch.equal(turn_hue(planes[None], torch.from_numpy(lanes)[..., None, None].unbind(1), dim=1)[0], by_bytes)
     assert (by_bytes - exact).abs().max() < 1.7 and (by_bytes - exact).abs().mean() < 0.4   # rounded down; t in 256ths
     apart = (by_bytes.int() - F.adjust_hue(planes, turn).int()).abs()
     assert apart.max() <= 2 and apart.float().mean() < 0.5
@@ -143,8 +134,8 @@ def test_hue_is_torchvisions(shape, turn):
 
 def test_images_without_hue_keep_their_bits_beside_those_with_it():
     images, strong = uint8_batch(2, 3, 24, 24), (('saturation', 1.4), ('contrast', 0.7), ('brightness', 1.3))
-    alone = change_batch(images, [AppearanceParams(color=strong)] * 2, MEAN, STD)
-    mixed = change_batch(images, [AppearanceParams(color=strong), AppearanceParams(color=(*strong, ('hue', 0.2)))], MEAN, STD)
+    alone = change_at_once(images, [AppearanceParams(color=strong)] * 2, MEAN, STD)
+    mixed = change_at_once(images, [AppearanceParams(color=strong), AppearanceParams(color=(*strong, ('hue', 0.2)))], MEAN, STD)
     assert torch.allclose(alone[0], mixed[0], rtol=0, atol=1e-6) and not torch.allclose(alone[1], mixed[1], atol=0.1)
 
 
@@ -173,7 +164,7 @@ def test_fused_jitter_is_near_to_torchvisions():
     sampler, images = sampler_of(64, is_training=True, color_jitter=0.4), uint8_batch(60, 3, 64, 64)
     stage = BatchTransform(BatchTransformSettings((0.,) * 3, (1 / 255,) * 3), sampler)
     fused, differing = stage(images, keys_of(60)), []
-    for image, choice, row in zip(images, stage.appearance_params(keys_of(60)), fused):
+    for image, choice, row in zip(images, stage.appearance(keys_of(60))[0].rows(), fused):
         exact = apply_color(image, choice.color)
         if choice.hflip: exact = exact.flip(2)
         differing.append((row - exact.float()).abs().mean().item())
@@ -254,10 +245,10 @@ def test_input_is_left_as_it_is_and_results_do_not_share_memory():
 def test_choices_are_those_of_the_key():
     stage = normal_stage((3, 8, 8))
     expected = [stage.params.appearance_params(key) for key in keys_of(50, 4)]
-    assert stage.appearance_params(keys_of(50, 4)) == expected and len(set(expected)) > 40
-    shares = [np.mean([getattr(c, name) for c in stage.appearance_params(keys_of(4000))]) for name in ('hflip', 'vflip')]
+    assert stage.appearance(keys_of(50, 4))[0].rows() == expected and len(set(expected)) > 40
+    shares = [np.mean(getattr(stage.appearance(keys_of(4000))[0], name)) for name in ('hflip', 'vflip')]
     assert shares == pytest.approx([0.5, 0.3], abs=0.04)
-    counts = Counter(name for c in stage.appearance_params(keys_of(4000)) for name, _ in c.color)
+    counts = Counter(name for c in stage.appearance(keys_of(4000))[0].rows() for name, _ in c.color)
     assert counts['hue'] == counts['contrast'] == pytest.approx(3200, abs=130)
     assert counts['grayscale'] == pytest.approx(800, abs=130)
 
@@ -280,11 +271,79 @@ def test_batches_of_many_sizes_share_the_memory_of_the_largest(dtype):
     images = torch.randint(256, (40, 3, 32, 32), dtype=torch.uint8).contiguous(memory_format=torch.channels_last)
     used = set()
     for num in [40, *range(1, 40), *range(39, 0, -1)]:
-        made = transform(images[:num], [AppearanceParams()] * num)
-        assert torch.equal(made, ImageByImage(settings)(images[:num], [AppearanceParams()] * num)) and made.dtype == dtype
+        made = transform(images[:num], AppearanceColumns.unchanged(num))
+        assert torch.equal(made, ImageByImage(settings)(images[:num], AppearanceColumns.unchanged(num))) and made.dtype == dtype
         used.add(made.data_ptr())
         del made
     assert len(used) == 1
-    kept = [transform(images[:num], [AppearanceParams()] * num) for num in (3, 40, 2)]   # held at once, and larger ones after smaller ones
+    kept = [transform(images[:num], AppearanceColumns.unchanged(num)) for num in (3, 40, 2)]   # at once, large after small
     assert len({batch.data_ptr() for batch in kept}) == 3
     assert all(torch.equal(batch, kept[1][:len(batch)]) for batch in kept)
+
+
+# ---- drawn where the batch is made
+
+MIXED = dict(mixup=Mixup(0.8, 1., num_classes=10, mode='elem'), re_prob=0.5, re_mode='pixel')
+
+
+def mixed_loader(samples, **settings):
+    return create_loader(ImageDataset(samples/'train'), 32, 16, is_training=True, seed=3, device='cpu', **{**MIXED, **settings})
+
+
+def same_batches(one, other) -> bool:
+    return all(torch.equal(a, b) for pair in zip(one, other, strict=True) for a, b in zip(*pair))
+
+
+@quick(2, 'kind', [dict(num_workers=0), dict(num_workers=2, worker_type='processes'), dict(num_workers=2, worker_type='threads')], ids=str)
+def test_what_a_worker_draws_is_what_the_consumer_would_draw(samples, kind):
+    with mixed_loader(samples, **kind) as loader:
+        for host in loader.loader.host_batches():
+            assert host.drawn is not None
+            copied = [tensor.clone() for tensor in host.batch]
+            there = loader.batch_transform.on_batch(host.batch, host.keys, host.drawn)
+            here, drawn = loader.batch_transform.draw_and_apply(copied, host.keys)
+            assert all(map(torch.equal, there, here)) and drawn.mixing == host.drawn.mixing and drawn.erased == host.drawn.erased
+
+
+@pytest.mark.parametrize('change', [
+    lambda loader: setattr(loader, 'mixup_enabled', False), lambda loader: setattr(loader.mixing, 'prob', 0.1),
+    lambda loader: setattr(loader.random_erasing, 'probability', 0.),
+    lambda loader: setattr(loader.mixing, 'cutmix_minmax', np.array([0.2, 0.3]))], ids=['switch', 'prob', 'erasing', 'minmax'])
+def test_settings_that_change_in_the_loop_count_for_the_next_batch(samples, change):
+    "Workers have copies of the old ones; a loader without workers is the oracle."
+    def run(**kind):
+        found = []
+        with mixed_loader(samples, mixup=Mixup(0.8, 1., num_classes=10), **kind) as loader:
+            for number, batch in enumerate(loader):
+                found.append([tensor.clone() for tensor in batch])
+                if number == 1: change(loader)
+        return found
+    expected = run(num_workers=0)
+    assert len(expected) > 3 and same_batches(run(num_workers=2, worker_type='processes'), expected)
+    unchanged = mixed_loader(samples, mixup=Mixup(0.8, 1., num_classes=10), num_workers=0)
+    assert not same_batches(expected, unchanged)
+
+
+class Curriculum(Mixup):
+    "Counts its batches: its copies in workers would count others."
+    num = 0
+
+    def draw(self, batch_size, size, rng=None):
+        self.num += 1
+        self.prob = float(self.num % 2)
+        return super().draw(batch_size, size, rng)
+
+
+def test_mixing_of_the_users_own_is_drawn_in_the_training_process(samples):
+    runs = [[[tensor.clone() for tensor in batch] for batch in mixed_loader(samples, mixup=Curriculum(0.8, 1., num_classes=10), **kind)]
+            for kind in (dict(num_workers=0), dict(num_workers=2, worker_type='processes'))]
+    assert same_batches(*runs)
+
+
+def test_a_loader_with_another_transform_does_not_use_what_was_drawn_for_the_first(samples):
+    loader = mixed_loader(samples, num_workers=1, worker_type='threads')
+    plain = BatchTransform(loader.batch_transform.settings)
+    expected = [plain.on_batch(host.batch, host.keys)[0].clone() for host in loader.loader.host_batches()]
+    loader.loader.set_epoch(0)
+    found = [batch[0].clone() for batch in PrefetchLoader(loader.loader, device='cpu', batch_transform=plain)]
+    assert all(map(torch.equal, found, expected)) and len(found) == len(expected)

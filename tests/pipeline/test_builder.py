@@ -74,7 +74,7 @@ class TwoShapes(SampleTransform):
 
     def images(self, rows, samples): return rows['picture'], rows['brightness']
 
-    def __call__(self, pixels, rows, key, numbers=None):
+    def __call__(self, pixels, rows, key, numbers=None, here=()):
         picture, brightness = rows
         picture.fill_(key.index)
         brightness.fill_(pixels.height % 256)

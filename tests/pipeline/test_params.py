@@ -1,13 +1,17 @@
 "The geometry of evaluation beside torchvision's, read off pixels that say their place; draws that belong to a key."
 import itertools
+import random
 
 import pytest
 import torch
-from grids import every_eleventh, quick
+from appearance import columns_of
+from grids import every_eleventh, examples, quick
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms import functional as F
 
-from timmdata.pipeline.params import AppearanceParams, CenterCrop, ParamSampler
+from timmdata.pipeline.params import APPEARANCE, AppearanceParams, CenterCrop, ParamSampler
 from timmdata.samplers.keys import SampleKey
 from timmdata.transforms.settings import AugmentSettings
 
@@ -76,7 +80,8 @@ def test_views_share_crop_and_flips_and_the_first_is_clean(num_splits):
 
 def test_flips_are_left_to_the_device_unless_a_policy_comes_after_them():
     plain, policy = (ParamSampler(AugmentSettings(64, is_training=True, hflip=1., auto_augment=name)) for name in (None, 'rand-m9'))
-    assert plain.device_params(SampleKey(0, 0)).hflip and not policy.device_params(SampleKey(0, 0)).hflip
+    on_device = [sampler.share(sampler.appearance([SampleKey(0, 0)]))[1].hflip.tolist() for sampler in (plain, policy)]
+    assert on_device == [[True], [False]]
     assert plain.changes_on_device and not policy.changes_on_device and policy.appearance_params(SampleKey(0, 0)).hflip
     assert not ParamSampler(AugmentSettings(64)).changes_on_device
 
@@ -86,9 +91,51 @@ def test_flips_are_left_to_the_device_unless_a_policy_comes_after_them():
 def test_what_is_drawn_is_done_once_by_the_worker_or_the_device(policy, in_worker):
     words = dict(vflip=0.5, grayscale_prob=0.5, gaussian_blur_prob=0.5, gaussian_blur_radius=(0.1, 2.), solarize_prob=0.5)
     sampler = ParamSampler(AugmentSettings(64, is_training=True, auto_augment=policy, **words), in_worker)
-    for index in range(20):
-        key = SampleKey(index, 3)
-        drawn, here, there = sampler.appearance_params(key), sampler.worker_params(key), sampler.device_params(key)
+    columns = sampler.appearance([SampleKey(index, 3) for index in range(20)])
+    shares = [share.rows() for share in sampler.share(columns)]
+    for drawn, here, there in zip(columns.rows(), *shares):
         assert tuple(one + other for one, other in zip(here, there)) == drawn
         assert there == AppearanceParams() if in_worker else here == AppearanceParams() or policy and not here.color
-    assert sampler.changes_on_device == any(sampler.device_params(SampleKey(k, 3)) != AppearanceParams() for k in range(20))
+    assert sampler.changes_on_device == any(there != AppearanceParams() for there in shares[1])
+
+
+# ---- the columns of a batch
+
+PROBS = st.sampled_from([0., 0.2, 0.5, 1.])
+APPEARANCES = st.fixed_dictionaries(dict(
+    hflip=PROBS, vflip=PROBS, grayscale_prob=PROBS, gaussian_blur_prob=PROBS, solarize_prob=PROBS,
+    color_jitter=st.sampled_from([None, 0.4, (0.4, 0.4, 0.2), (0.4, 0.4, 0.2, 0.1), (0., 0.4, 0., 0.2), 1.5]),
+    color_jitter_prob=st.sampled_from([None, 0., 0.3, 0.8, 1.]), gaussian_blur_radius=st.sampled_from([None, (0.1, 2.)])))
+
+
+def appearance_of(given: AugmentSettings, key: SampleKey, num_splits: int) -> AppearanceParams:
+    "Flips and colors of one image, with Python's own methods, one number after the other, as they were first written."
+    split = key.view % num_splits
+    shared = own = key._replace(view=key.view - split).rng(APPEARANCE)
+    if split: own = key.rng(APPEARANCE)
+    def toss(prob: float, rng: random.Random) -> bool: return bool(prob) and rng.random() < prob
+    hflip, vflip = toss(given.hflip, shared), toss(given.vflip, shared)
+    if num_splits > 1 and not split: return AppearanceParams(hflip, vflip)
+    names, strengths, color = ('brightness', 'contrast', 'saturation'), given.color_jitter or (), []
+    ranges = [(name, max(0., 1 - value), 1 + value) for name, value in zip(names, strengths) if value]
+    if strengths[3:] and strengths[3]: ranges.append(('hue', -strengths[3], strengths[3]))
+    prob = given.color_jitter_prob
+    if ranges and (prob in (None, 1) or own.random() < prob):
+        color = [(name, own.uniform(low, high)) for name, low, high in ranges]
+        own.shuffle(color)
+    if toss(given.grayscale_prob, own): color.append(('grayscale', 0.))
+    blur = 0.
+    if given.gaussian_blur_radius and toss(given.gaussian_blur_prob, own): blur = own.uniform(*given.gaussian_blur_radius)
+    return AppearanceParams(hflip, vflip, tuple(color), blur, toss(given.solarize_prob, own))
+
+
+@pytest.mark.examples
+@settings(max_examples=examples(150), deadline=None)
+@given(words=APPEARANCES, num_splits=st.sampled_from([0, 0, 2, 3]), seed=st.integers(0, 2**62), num=st.sampled_from([1, 5, 40]))
+def test_a_batch_looks_as_each_image_does_by_itself(words, num_splits, seed, num):
+    given_ = AugmentSettings(32, is_training=True, num_aug_splits=num_splits, **words)
+    keys = [SampleKey(seed % 1000 + 7 * k, 3, view=k % 5, seed=seed) for k in range(num)]
+    columns = ParamSampler(given_).appearance(keys)
+    expected = [appearance_of(given_, key, max(1, num_splits)) for key in keys]
+    assert columns.rows() == expected and columns_of(expected).rows() == expected
+    assert columns.keep(slice(None, None, -1)).rows() == expected[::-1]

@@ -4,6 +4,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from appearance import change_at_once, columns_of, numbers_for
 from grids import full, quick
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,7 +25,8 @@ from timmdata import (
     write_pack,
 )
 from timmdata.datasets.image_sizes import image_sizes
-from timmdata.pipeline.batch_transform import BatchTransformSettings, change_batch
+from timmdata.pipeline.batch_transform import BatchTransformSettings
+from timmdata.pipeline.colors import color_matrices
 from timmdata.pipeline.params import AppearanceParams
 from timmdata.pipeline.patches import PatchBatchTransform, TokensByImage, change_tokens, describe_tokens, image_of_patches
 from timmdata.samplers.keys import SampleKey
@@ -419,15 +421,17 @@ def test_tokens_change_as_images_do(drawn):
     tokens, documents, looks = drawn
     mean, std = (part[:tokens.shape[-1]] for part in STATISTICS)
     coord, valid, number = describe_tokens(torch.from_numpy(documents).long(), tokens.shape[:2])
-    at_once = change_tokens(tokens, number, looks, mean, std)
-    by_image = TokensByImage(BatchTransformSettings(mean, std))(tokens, documents, looks)
+    at_once = change_tokens(tokens, number, numbers_for(looks, mean, std))
+    columns = columns_of(looks)
+    colors = color_matrices(columns, len(mean))
+    by_image = TokensByImage(BatchTransformSettings(mean, std))(tokens, documents, columns, colors)
     assert torch.allclose(at_once, by_image, atol=5e-5)
     black, flat = torch.tensor(mean).neg() / torch.tensor(std), by_image.flatten(0, 1)
     assert torch.allclose(by_image[~valid], black.expand_as(by_image[~valid]), atol=1e-6)
     for (first, down, across, *_), look in zip(documents.tolist(), looks):
         last = first + down * across
         image = tokens.flatten(0, 1)[first:last].permute(2, 0, 1)[None].contiguous()   # a line for each patch
-        expected = change_batch(image, [look], mean, std)[0].permute(1, 2, 0)
+        expected = change_at_once(image, [look], mean, std)[0].permute(1, 2, 0)
         assert torch.allclose(flat[first:last], expected, atol=5e-5)
 
 
@@ -455,7 +459,7 @@ def test_mixing_and_erasing_are_those_of_the_transforms(photos, mode):
         before, targets = plain.on_batch(host.batch, host.keys)
         after, mixed = loader.batch_transform.on_batch(host.batch, host.keys)
         drawn = loader.batch_transform.draw(host.batch[0], host.keys)
-        mixing, erased = drawn.mixing, drawn.erased
+        mixing, erased = drawn.mixing, drawn.pieces
         expected = mixup.apply_images(images_of(before), mixing)
         for image, seen, pieces in zip(expected, images_of(after), erased):
             patches, *_ = patchify_image(image, (16, 16))

@@ -11,6 +11,7 @@ from grids import quick
 from oddities import ODDITIES
 from pictures import differences, encoded, largest, photographs, psnr, random_colors, rgb
 from PIL import Image, ImageEnhance
+from torch.utils._python_dispatch import TorchDispatchMode
 from torchvision.transforms import functional as F
 
 from timmdata.core import jpeg as fast_decode
@@ -48,9 +49,9 @@ def one_thread():
 def sampler_of(size, **settings) -> ParamSampler: return ParamSampler(AugmentSettings(size, **settings))
 
 
-def fill(sampler: ParamSampler, backend: str | None, pixels: Pixels, row: torch.Tensor, key: SampleKey) -> SampleParams:
+def fill(sampler: ParamSampler, backend: str | None, pixels: Pixels, row: torch.Tensor, key: SampleKey, here=()) -> SampleParams:
     "Fill one row; what was drawn for it."
-    SampleTransform(sampler, DecodeSettings(backend))(pixels, [row], key)
+    SampleTransform(sampler, DecodeSettings(backend))(pixels, [row], key, here=here)
     return sampler.sample_params(pixels.height, pixels.width, key)
 
 
@@ -231,6 +232,36 @@ def test_a_part_of_a_resized_image(interpolation):
     assert num_left_out == 0 if interpolation == 'lanczos' else num_left_out > 2000
 
 
+class Operations(TorchDispatchMode):
+    "Counts what torch does."
+    num = 0
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.num += 1
+        return func(*args, **kwargs or {})
+
+
+@quick(2, 'mode', ['constant', 'edge', 'reflect', 'symmetric'])
+@quick(1, 'channels', [3, 1])
+def test_crops_that_are_padded_are_torchvisions(mode, channels):
+    """Of any image and offset, even if it reflects several times. An image that is padded and not resized does not pass
+    through operations of torch, because each hands Python's lock to other threads."""
+    rng = np.random.default_rng(0)
+    sampler = sampler_of((24, 20), is_training=True, train_crop_mode='rc', rc_padding=9, padding_mode=mode)
+    num_padded = num_operations = 0
+    for _ in range(60):
+        height, width = rng.integers(6, 40, 2).tolist()
+        image = Image.fromarray(rng.integers(0, 256, (height, width, 3), np.uint8)).convert('RGB' if channels == 3 else 'L')
+        top, left = (rng.integers(-9, max(1, edge - wanted + 9)).item() for edge, wanted in zip((height, width), (24, 20)))
+        pixels, row = Pixels(image, mode=None), allocate_rows(1, channels, (24, 20))[0].fill_(7)
+        params = SampleParams((0, 0, height, width), (height, width), (top, left), 'bilinear')
+        with Operations() as operations: crop_with_torch(pixels, params, row, sampler)
+        padding = [max(-left, 0), max(-top, 0), max(left + 20 - width, 0), max(top + 24 - height, 0)]
+        padded = F.pad(image, padding, 0, mode)
+        assert torch.equal(row, F.pil_to_tensor(F.crop(padded, max(top, 0), max(left, 0), 24, 20)))
+        if any(padding): num_padded, num_operations = num_padded + 1, num_operations + operations.num
+    assert num_padded > 30 and num_operations <= num_padded   # to view the row as an array
+
+
 @quick(1, 'decoder', DECODERS)
 @quick(1, 'interpolation', ['bilinear', 'bicubic'])
 def test_dct_scaling_is_near_to_the_full_decode(samples, interpolation, decoder):
@@ -284,8 +315,7 @@ def test_exact_colors_of_the_host_stage_are_torchvisions(samples, backend):
         data, sampler = path.read_bytes(), sampler_of((48, 64), is_training=True)
         here, rows = AppearanceParams(bool(k & 1), bool(k & 2), random_colors(rng)), allocate_rows(2, 3, (48, 64))
         for row, done in zip(rows, (AppearanceParams(), here)):
-            sampler.worker_params = lambda key, done=done: done
-            fill(sampler, backend, Pixels(data, backend=backend or 'auto'), row, SampleKey(k, 0))
+            fill(sampler, backend, Pixels(data, backend=backend or 'auto'), row, SampleKey(k, 0), [done])
         image = rows[0] if backend is None else Image.fromarray(rows[0].permute(1, 2, 0).numpy())
         for name, factor in here.color:
             changed = TORCHVISION[name](image, factor)

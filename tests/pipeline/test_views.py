@@ -6,6 +6,7 @@ import random
 import numpy as np
 import pytest
 import torch
+from appearance import Fixed, change_at_once
 from grids import full, quick
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,9 +18,10 @@ from torchvision.transforms import functional as F
 from timmdata import ImageDataset, View, create_loader, get_recipe, show_batch, show_replay
 from timmdata.core.jpeg import Pixels
 from timmdata.datasets.packing import write_pack
-from timmdata.pipeline.batch_transform import BatchTransform, BatchTransformSettings, change_batch, gaussian_blur
+from timmdata.pipeline.batch_transform import BatchTransform, BatchTransformSettings
 from timmdata.pipeline.params import AppearanceParams, ParamSampler
 from timmdata.pipeline.views import SharedRegion
+from timmdata.pipeline.whole_batch import gaussian_blur, gaussian_weights
 from timmdata.samplers.keys import MAX_VIEWS, SampleKey, keys_of_views
 
 pytestmark = pytest.mark.timeout(180)
@@ -201,10 +203,11 @@ def numpy_blur(image: np.ndarray, sigma: float) -> np.ndarray:
 def test_a_blur_is_a_gaussian():
     images = torch.rand(5, 3, 17, 40).mul(255)
     radii = [0.1, 0.5, 1., 1.7, 5.]
-    blurred = gaussian_blur(images, radii)
+    def blur(images, radii): return gaussian_blur(images, torch.from_numpy(gaussian_weights(radii)).float())
+    blurred = blur(images, radii)
     for image, result, radius in zip(images, blurred, radii):
         assert np.abs(result.numpy() - numpy_blur(image.numpy(), radius)).max() < 1e-3
-    assert torch.equal(gaussian_blur(images[2:3], radii[2:3])[0], gaussian_blur(images[2:3].clone(), radii[2:3])[0])
+    assert torch.equal(blur(images[2:3], radii[2:3])[0], blur(images[2:3].clone(), radii[2:3])[0])
     inside = F.gaussian_blur(images[3:4], [13, 13], [1.7, 1.7])[0, :, 8:-8, 8:-8]   # torchvision reflects at edges
     assert (blurred[3, :, 8:-8, 8:-8] - inside).abs().max() < 0.5
 
@@ -215,12 +218,8 @@ def test_both_ways_blur_and_solarize_alike(dtype):
     images = torch.randint(0, 256, (12, 3, 32, 32), dtype=torch.uint8).contiguous(memory_format=torch.channels_last)
     params = [AppearanceParams(rng.random() < 0.5, False, (('contrast', 1.3),) * (k % 2), rng.uniform(0.1, 2.) * (k % 3 > 0), k % 4 > 1)
               for k in range(12)]
-
-    class Fixed:
-        changes_on_device = changes_color = True
-        def device_params(self, key): return params[key.index]
-    by_image = BatchTransform(BatchTransformSettings(mean, std, dtype), Fixed())(images, [SampleKey(k, 0) for k in range(12)])
-    by_batch = change_batch(images, params, mean, std)
+    by_image = BatchTransform(BatchTransformSettings(mean, std, dtype), Fixed(params))(images, [SampleKey(k, 0) for k in range(12)])
+    by_batch = change_at_once(images, params, mean, std)
     apart = (by_image.float() - by_batch).abs() * torch.tensor(std)[:, None, None] * 255
     assert (apart > 1.3).float().mean() < 1e-3   # where 127.5 is on this side or that, they are a level apart
     for k in range(12):   # what neither blurs nor colors is Pillow's solarizing, exactly

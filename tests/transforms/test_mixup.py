@@ -228,7 +228,7 @@ def test_slices_and_masks_agree(n, h, w, seed):
     boxes = [None if rng.random() < 0.2 else rand_bbox((h, w), rng.random(), rng=rng) for _ in range(n)]
     own, other = (images_of(n, h, w, seed=k).contiguous(memory_format=torch.channels_last) for k in range(2))
     kept = own.clone()
-    pasted, masked = paste_slices(own, other, boxes, False), paste_masked(own, other, boxes)
+    pasted, masked = paste_slices(own, other, boxes, False), paste_masked(own, other, torch.tensor([box or (0,) * 4 for box in boxes]))
     assert torch.equal(own, kept) and torch.equal(pasted, masked) and pasted.stride() == masked.stride()
     assert paste_slices(own, other, boxes, True) is own and torch.equal(own, pasted)
 
@@ -474,7 +474,7 @@ def test_cutmix_pastes_the_same_rectangle_into_every_frame(mode, overwrite):
             torch.testing.assert_close(videos[:, :, frame], timms, rtol=0, atol=1e-6)
         torch.testing.assert_close(soft, timm_target, rtol=0, atol=1e-6)
     boxes = [(1, 3, 2, 5)] * 6
-    assert torch.equal(paste_masked(x, x.flip(0), boxes), paste_slices(x, x.flip(0), boxes))
+    assert torch.equal(paste_masked(x, x.flip(0), torch.tensor(boxes)), paste_slices(x, x.flip(0), boxes))
 
 
 def test_cutmix_needs_height_and_width():

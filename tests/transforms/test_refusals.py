@@ -30,7 +30,8 @@ WRONG = {   # what is made: the arguments that it needs, and wrong ones, of whic
         dict(input_size=0), dict(train_crop_mode='rnd'), dict(scale=(1., 0.5)), dict(ratio=0.5), dict(hflip=-1), dict(vflip=2),
         dict(color_jitter_prob=3), dict(grayscale_prob=2), dict(gaussian_blur_prob=2), dict(color_jitter=(0.1,)), dict(color_jitter=-0.4),
         dict(color_jitter=(0.1, 0.1, 0.1, 0.6)), dict(interpolation='cubic'), dict(crop_pct=0), dict(crop_mode='middle'),
-        dict(crop_border_pixels=-1), dict(rc_padding=4), dict(rc_padding=-1, train_crop_mode='rc'), dict(padding_mode='mirror')]),
+        dict(crop_border_pixels=-1), dict(rc_padding=4), dict(rc_padding=-1, train_crop_mode='rc'), dict(padding_mode='mirror'),
+        dict(rc_padding=32, input_size=(32, 48), train_crop_mode='rc')]),
     Mixup: (dict(mixup_alpha=0.2), [
         dict(mixup_alpha=-1), dict(mixup_alpha='0.2'), dict(mixup_alpha=INF), dict(mixup_alpha=0), dict(cutmix_alpha=NAN), dict(prob=1.1),
         dict(prob=True), dict(switch_prob=-0.1), dict(mode='Batch'), dict(cutmix_minmax=(0.1,)), dict(cutmix_minmax=(0.5, 1.5)),

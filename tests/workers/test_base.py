@@ -10,6 +10,7 @@ from pool_contract import CHECKS, build
 from synthetic import ROOT
 
 from timmdata.loaders.batch_loader import BatchLoader, BatchSettings
+from timmdata.pipeline.sample_transform import DrawnAppearance
 from timmdata.samplers.epoch import EpochSampler
 from timmdata.workers.base import InlinePool, Task
 from timmdata.workers.processes import ProcessPool
@@ -22,13 +23,15 @@ no_child_is_left = pytest.fixture(autouse=True)(nothing_is_left)
 
 class Builder:
     "Loads what it is told to: a sample for each key, an error where the key says so."
-    def load(self, key, rows=None, refuse=''):
+    def draw(self, keys): return DrawnAppearance()
+
+    def load(self, key, rows=None, refuse='', here=()):
         if isinstance(key.index, Exception): raise key.index
         return [key.index]
 
     def prefetch(self, keys, early=False): pass
 
-    def collate(self, keys, samples, rows=None): return samples
+    def collate(self, keys, samples, rows=None, on_device=()): return samples
 
 
 class Key:

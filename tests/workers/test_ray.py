@@ -7,6 +7,7 @@ import warnings
 import psutil
 import pytest
 import torch
+from epoch_stories import Story
 from frameworks import require
 from loader_parts import Coded, Deadly, Failing, Fields, Slow, SplitStream, command, is_alive, program, wait_until
 from pool_contract import CHECKS, build, keys
@@ -130,6 +131,15 @@ def test_batches_are_those_of_threads(samples, settings):
     for _ in range(2): assert_equal(collected(by_actors), collected(by_threads))   # two epochs, of the same actors
     assert_equal([by_actors.replay(epoch=1, batch=2).batch], [by_threads.replay(epoch=1, batch=2).batch])
     by_actors.close()
+
+
+@on_a_cluster
+@pytest.mark.timeout(400)
+def test_no_batch_of_a_random_story_differs(samples):
+    "Actors begin the next epoch while one ends; a user changes what it is, or an actor is lost."
+    def kill(): os.kill(actors_of_ray()[0].pid, signal.SIGKILL)
+    story = Story(samples, RAY, 5, kill).run(60)
+    assert story.num_batches > 80 and story.loaders[0].stats().discarded > 5
 
 
 @on_a_cluster

@@ -158,11 +158,22 @@ class FoundState:
         seeders: Transforms with a method `set_random_seed`, as in Albumentations.
         listeners: Objects with a method `set_epoch`.
         foreign: Random generators that cannot be set.
+        shared: Objects that processes share, such as a `multiprocessing.Value`.
     """
     generators: list[OwnGenerator] = field(default_factory=list)
     seeders: list[Reference] = field(default_factory=list)
     listeners: list[Any] = field(default_factory=list)
     foreign: list[Reference] = field(default_factory=list)
+    shared: list[Reference] = field(default_factory=list)
+
+
+def _is_shared(value: Any) -> bool:
+    "Return whether a copy of an object in another process shows its changes."
+    if isinstance(value, torch.Tensor):
+        return value.device.type == 'cpu' and value.is_shared()
+    while isinstance(value, (np.ndarray, memoryview)):
+        value = value.obj if isinstance(value, memoryview) else value.base
+    return type(value).__module__.partition('.')[0] in ('multiprocessing', 'ctypes')
 
 
 def _is_seeder(value: Any) -> bool:
@@ -196,6 +207,9 @@ def find_state(
         elif _cannot_be_set(one):
             seen.add(id(value))
             found.foreign.append(one)
+        elif _is_shared(value):
+            seen.add(id(value))
+            found.shared.append(one)
         elif _is_seeder(value):
             seen.add(id(value))
             found.seeders.append(one)

@@ -166,6 +166,7 @@ class Loader:
     timeout: Any = FromParts('Seconds to wait for a batch; 0: no limit.')
     multiprocessing_context: Any = FromParts('Start method of worker processes; None: the default.')
     worker_init_fn: Any = FromParts('Function called in each worker process.')
+    draws_for: Any = FromParts('Batch transform for which the workers draw; None: they draw for none.')
     has_own_transform: Any = FromParts(
         'Whether a transform that was assigned to the dataset replaces the built-in pipeline.')
 

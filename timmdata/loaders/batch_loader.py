@@ -11,10 +11,11 @@ import logging
 import math
 import sys
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import torch
@@ -237,6 +238,49 @@ class EpochBatchSampler(Sampler):
     def __len__(self) -> int:
         return self.batches.count(self.sampler)
 
+# %% ../../nbs/loaders/10_batch_loader.ipynb #9b6755fe
+class _Guess:
+    """Hold the batches of the next pass that the workers already have, in case the order stays as the sampler announces it.
+
+    Invariant: `tasks` are the first batches of that pass; `pool` makes them, and is None before the first one.
+    """
+
+    def __init__(self):
+        self.num_discarded = 0   # batches, in the whole run
+        self._begin(None)
+
+    def _begin(self, pool: WorkerPool | None, batches: Iterable[list[SampleKey]] = ()):
+        self.pool, self.batches, self.tasks = pool, iter(batches), deque[Task]()
+
+    def submit(self, pool: WorkerPool, cut: Callable[[], Iterator[list[SampleKey]]], num: int):
+        "Submit batches of the next pass, which `cut` returns, until `num` of them are in progress."
+        if self.pool is None:
+            self._begin(pool, cut())
+        for keys in islice(self.batches, max(0, num - len(self.tasks))):
+            self.tasks.append(pool.submit(keys))
+
+    def take_over(
+        self, pool: WorkerPool, batches: Iterator[list[SampleKey]], tasks: deque[Task],
+    ) -> Iterator[list[SampleKey]]:
+        "Move the tasks to a pass if they have its first keys, or else cancel them; return its remaining batches."
+        if self.pool is pool:
+            first = list(islice(batches, len(self.tasks)))
+            if first == [task.keys for task in self.tasks]:
+                tasks.extend(self.tasks)
+                self.tasks.clear()
+            else:
+                batches = chain(first, batches)
+        self.discard()
+        return batches
+
+    def discard(self):
+        "Cancel the batches."
+        pool, tasks = self.pool, self.tasks
+        self._begin(None)
+        self.num_discarded += len(tasks)
+        for task in [*tasks]:
+            pool.cancel(task)
+
 # %% ../../nbs/loaders/10_batch_loader.ipynb #e51aa8ff
 _log = logging.getLogger(__name__)
 
@@ -287,6 +331,8 @@ class BatchLoader(FromBuilder, HostLoader):
         self._consumer = Consumer(sampler)
         self._tasks = deque[Task]()   # of the pass that began last
         self._made_by = Counter[int | None]()   # of the same pass: batches of each worker process
+        self._guess = _Guess()   # made by `_pool`
+        self._announced: tuple[int, int] | None = None   # epoch and position after the pass that began last
 
     # For a copy, or for another process, which has its own sampler and pool
     def __getstate__(self) -> dict[str, Any]:
@@ -295,7 +341,8 @@ class BatchLoader(FromBuilder, HostLoader):
         return {
             **vars(self), 'sampler': sampler, 'batches': batches, '_pool': None, '_in_use': [],
             '_changes': ChangeWatch(self.builder.state),
-            '_consumer': Consumer(sampler), '_tasks': deque(), '_made_by': Counter()}
+            '_consumer': Consumer(sampler), '_tasks': deque(), '_made_by': Counter(),
+            '_guess': _Guess(), '_announced': None}
 
     def with_workers(self,
         workers: WorkerSettings,
@@ -346,7 +393,9 @@ class BatchLoader(FromBuilder, HostLoader):
         return self._consumer.loop(self._pass)
 
     def _pass(self) -> Iterator[HostBatch]:
-        epoch, position = self.sampler.begin()
+        epoch, position = begun = self.sampler.begin()
+        follows = self._announced in (None, begun)
+        self._announced = self.sampler.epoch, self.sampler.start
         self._renew(self.notice_changes(epoch))
         pool = self._pool or self._start_pool()
         self._tasks = tasks = deque[Task]()
@@ -355,14 +404,16 @@ class BatchLoader(FromBuilder, HostLoader):
         if self.workers.persistent_workers:
             self._pool = pool
         self._in_use.append(pool)
-        batches = self.batches.cut(self.sampler, epoch, position)
         is_whole = position == 0
         num_read = 0   # samples of this rank
         is_empty = True   # whether all of them were skipped
         try:
+            batches = self._guess.take_over(pool, self.batches.cut(self.sampler, epoch, position), tasks)
             while True:   # workers get the next batch before the consumer gets this one
                 for keys in islice(batches, self.workers.num_ahead - len(tasks)):
                     tasks.append(pool.submit(keys))
+                if follows and len(tasks) < self.workers.num_ahead:   # none is left
+                    self._begin_next(pool, self.workers.num_ahead - len(tasks))
                 if finished:
                     yield finished.pop()
                 if not tasks:
@@ -393,6 +444,23 @@ class BatchLoader(FromBuilder, HostLoader):
             self._in_use.remove(pool)
             self._close_unused(pool)
 
+    def _begin_next(self, pool: WorkerPool, num: int):
+        "Submit batches of the next pass until `num` of them are in progress, unless they could differ when it begins."
+        if pool is not self._pool or not self._may_begin_early:
+            return
+        with suppress(Exception):   # the next pass will raise it
+            self._guess.submit(
+                pool, lambda: self.batches.cut(self.sampler, self.sampler.epoch, self.sampler.start), num)
+
+    @property
+    def _may_begin_early(self) -> bool:
+        "Return whether the next pass can begin early: all that could still change is noticed when it really begins."
+        workers = self.workers
+        if not workers.num_workers or self.mixing is not None or not self.sampler.may_draw_early:
+            return False
+        has_copies = self.pool is None and WORKER_KINDS[workers.worker_type].is_process
+        return self.builder.may_begin_early(has_copies)
+
     def _finish(self, made: HostBatch, position: int) -> HostBatch:
         "Add the position after the batch, and page-lock the batch if requested."
         if self.pin_batches:
@@ -404,7 +472,8 @@ class BatchLoader(FromBuilder, HostLoader):
         num_processes = self.workers.num_workers if kind is not None and kind.is_process else 0
         ready = sum(task.done.is_set() for task in tuple(self._tasks))
         of_workers = tuple(self._made_by[number] for number in range(num_processes))
-        return self._consumer.meter.stats(ready, count_bad_samples(self.dataset), of_workers)
+        bad_samples = count_bad_samples(self.dataset)
+        return self._consumer.meter.stats(ready, bad_samples, of_workers, self._guess.num_discarded)
 
     # workers
 
@@ -450,11 +519,13 @@ class BatchLoader(FromBuilder, HostLoader):
     def _close_unused(self, pool: WorkerPool):
         "Close a pool that no pass uses, unless the next one will; a pass in another one may."
         if pool is not self._pool and pool not in self._in_use:
-            pool.close()
+            self._discard(pool)
 
     def _discard(self, pool: WorkerPool):
         if self._pool is pool:
             self._pool = None
+        if self._guess.pool is pool:
+            self._guess.discard()
         pool.close()
 
     def close(self):

@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -233,7 +234,8 @@ class PrefetchLoader(Loader):
         on_device = partial(self._on_device, self._transform_of_pass())
         if self._stream is None:
             return map(on_device, self.loader.host_batches())
-        return iterate_ahead(self.loader.host_batches(), on_device, self._stream)
+        return iterate_ahead(
+            self.loader.host_batches(), on_device, self._stream, content=attrgetter('batch'))
 
     def _transform_of_pass(self) -> DeviceTransform:
         "Return the batch transform, without what belongs to a pipeline that the dataset's own transform replaces."
@@ -243,12 +245,13 @@ class PrefetchLoader(Loader):
     def stats(self) -> LoaderStats:
         below = self.loader.stats()
         own = self._consumer.meter.stats(ready=below.ready, bad_samples=below.bad_samples)
-        return replace(own, of_workers=below.of_workers)
+        return replace(own, of_workers=below.of_workers, discarded=below.discarded)
 
     def _on_device(self, transform: DeviceTransform, host: HostBatch) -> HostBatch:
         "Move one batch to the device and transform it there."
         batch = move_to_device(host.batch, self.device)
-        return host._replace(batch=transform.on_batch(batch, host.keys))
+        drawn = [] if host.drawn is None or self.loader.draws_for is not transform else [host.drawn]
+        return host._replace(batch=transform.on_batch(batch, host.keys, *drawn), drawn=None)
 
     # where the consumer is
 

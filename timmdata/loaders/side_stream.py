@@ -163,6 +163,7 @@ def iterate_ahead(
     stage: Callable,
     stream: SideStream,
     patience: float = 5.,
+    content: Callable = lambda staged: staged,
 ) -> Iterator:
     """Stage batches on a stream, in a thread, one ahead of the consumer. Closing the iterator ends the thread.
 
@@ -171,6 +172,7 @@ def iterate_ahead(
         stage: Function that moves one batch to the device and returns it.
         stream: Side stream, or an object with its methods.
         patience: Maximum seconds to wait for the thread, if the loop is left; it ends after its current batch.
+        content: Returns the part of a staged batch that has tensors; nothing else is searched for them.
     """
     ready, turn, stop = queue.SimpleQueue(), threading.Semaphore(1), threading.Event()
 
@@ -217,7 +219,7 @@ def iterate_ahead(
                 return
             if isinstance(staged, BaseException):
                 raise staged
-            stream.hand_over(_tensors(staged), event)
+            stream.hand_over(_tensors(content(staged)), event)
             turn.release()   # the next batch is staged while the consumer works on this one
             yield staged
             del staged

@@ -35,6 +35,7 @@ class LoaderStats:
         ready: Finished batches that wait for the consumer; None: unknown.
         bad_samples: Number of samples that could not be read, in the whole run so far.
         of_workers: Number of batches from each worker process; empty: there are no processes, or unknown.
+        discarded: Number of batches made for a next pass that did not follow, in the whole run so far.
     """
     batches: int = 0
     images: int = 0
@@ -45,6 +46,7 @@ class LoaderStats:
     ready: int | None = None
     bad_samples: int = 0
     of_workers: tuple[int, ...] = ()
+    discarded: int = 0
 
     @property
     def wait_share(self) -> float:
@@ -87,7 +89,7 @@ class LoaderStats:
         numbers = dict(
             wait_share=self.wait_share, images_per_s=self.images_per_s, waited_s=self.waited,
             startup_s=self.startup, batches=self.batches, images=self.images,
-            bad_samples=self.bad_samples)
+            bad_samples=self.bad_samples, discarded=self.discarded)
         if self.ready is not None:
             numbers['ready'] = self.ready
         numbers.update({f'worker_{number}': made for number, made in enumerate(self.of_workers)})
@@ -100,6 +102,8 @@ class LoaderStats:
             parts.append(f'{self.ready} ready')
         if self.bad_samples:
             parts.append(f'bad samples: {self.bad_samples}')
+        if self.discarded:
+            parts.append(f'discarded batches: {self.discarded}')
         return ', '.join(parts)
 
 # %% ../../nbs/loaders/07_stats.ipynb #54befe3e
@@ -157,6 +161,7 @@ class Meter:
         ready: int | None = None,
         bad_samples: int = 0,
         of_workers: tuple[int, ...] = (),
+        discarded: int = 0,
     ) -> LoaderStats:
         """Return the sums of the pass so far.
 
@@ -164,13 +169,14 @@ class Meter:
             ready: Finished batches that wait for the consumer; None: unknown.
             bad_samples: Number of bad samples of the dataset so far.
             of_workers: Number of batches from each worker process.
+            discarded: Number of batches so far that were made for a next pass that did not follow.
         """
         seconds = dict(self._seconds)
         if self._account is not None:
             seconds[self._account] += self._clock() - self._event
         return LoaderStats(
             batches=self._batches, images=self._images, timed_images=self._images - self._first,
-            ready=ready, bad_samples=bad_samples, of_workers=of_workers, **seconds)
+            ready=ready, bad_samples=bad_samples, of_workers=of_workers, discarded=discarded, **seconds)
 
 # %% ../../nbs/loaders/07_stats.ipynb #d07dc920
 def count_bad_samples(

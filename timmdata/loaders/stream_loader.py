@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from multiprocessing import active_children
 from typing import Any
 
@@ -93,19 +94,19 @@ class StreamBatches(IterableDataset):
         self.epoch = epoch + 1
         self.builder.state.tell(epoch)
         builder, held, numbered = self._open()
-        layout, num = builder.layout(), size
+        numbers, layout, num = iter(numbers_of_worker()), builder.layout(), size
         try:
             while num == size:
                 rows = layout.allocate(size)
-                loaded = {}
-                for own, (number, item) in zip(layout.divide(rows, size), numbered):
+                keys = [SampleKey(number, epoch, seed=self.seed) for number in islice(numbers, size)]
+                drawn, loaded = builder.draw(keys), []
+                for key, own, (_, item) in zip(keys, layout.divide(rows, size), numbered):
                     held.item = item
-                    key = SampleKey(number, epoch, seed=self.seed)
-                    loaded[key] = builder.load(key, own)
+                    loaded.append(builder.load(key, own, here=drawn.of_sample(len(loaded))))
                 num = len(loaded)
                 if num == size or num and not self.drop_last:
-                    samples = [*loaded.values()] + [[]] * (size - num)   # the missing ones, as if they were skipped
-                    yield _Made(builder.collate([*loaded], samples, rows) or HostBatch(None, []))
+                    samples = loaded + [[]] * (size - num)   # the missing ones, as if they were skipped
+                    yield _Made(builder.collate(keys, samples, rows, drawn.on_device) or HostBatch(None, []))
         finally:
             if builder.batch_transform is not None:
                 builder.batch_transform.close()

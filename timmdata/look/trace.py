@@ -19,8 +19,10 @@ from ..loaders.batch_loader import BatchLoader
 from ..loaders.prefetch import PrefetchLoader
 from .pictures import Box, Picture, batch_rows, denormalize, mixing_text, replay_images
 from .pictures import title_lines, to_uint8_array
-from ..pipeline.batch_transform import BatchTransformSettings, ImageByImage
+from ..pipeline.colors import color_matrices
+from ..pipeline.image_kernel import BatchTransformSettings, ImageByImage
 from ..pipeline.layout import allocate_rows
+from ..pipeline.params import AppearanceColumns
 from ..pipeline.replay import Replay
 from ..pipeline.sample_loader import read_sample
 
@@ -101,9 +103,10 @@ def sample_steps(
         cut = cut.clone()
     steps = [_photograph_step(photograph, (crop.source_box(transform.params.size),))]
     for step in drawn:
-        here, there = transform.params.share(step.appearance)
-        transform.finish(cut, row, step.params, here)
-        image = denormalize(on_device(row[None], [there])[0], device.mean, device.std)
+        here, there = transform.params.share(AppearanceColumns.of(step.appearance))
+        transform.finish(cut, row, step.params, *here.rows())
+        changed = on_device(row[None], there, color_matrices(there, transform.channels))
+        image = denormalize(changed[0], device.mean, device.std)
         steps.append(Step(step.name, step.text, to_uint8_array(image)))
     return steps
 

@@ -81,22 +81,24 @@ def _take_through(builder: BatchBuilder, keys: list[SampleKey],
     layout, samples = builder.layout(keys[0].bucket), []
     rows = layout.allocate(len(keys), memory)
     last = 'Python' if builder.sample_loader.sample_transforms else 'transform'
-    for key, own in zip(keys, layout.divide(rows, len(keys))):
+    with clock(last):
+        drawn = builder.draw(keys)
+    for k, (key, own) in enumerate(zip(keys, layout.divide(rows, len(keys)))):
         with clock(last):
-            samples.append(builder.load(key, own))
+            samples.append(builder.load(key, own, here=drawn.of_sample(k)))
     with clock('collate'):
-        return builder.collate(keys, samples, rows)
+        return builder.collate(keys, samples, rows, drawn.on_device)
 
 
 def _transform_batch(loader: PrefetchLoader, host: HostBatch):
     "Run a batch through a normalization only, and through the batch transform."
     full, batch = loader.batch_transform, move_to_device(host.batch, loader.device)
-    parts = {'normalize': full.normalizing()}
+    parts = {'normalize': (full.normalizing(), [])}
     if full.params or full.erasing or full.mixup:
-        parts['full'] = full
-    for name, transform in parts.items():
+        parts['full'] = full, [host.drawn] if host.drawn else []
+    for name, (transform, drawn) in parts.items():
         with clock(name):
-            transform.on_batch(batch, host.keys)
+            transform.on_batch(batch, host.keys, *drawn)
             synchronize(loader.device)
 
 # %% ../../nbs/measure/10_stages.ipynb #ca030a29

@@ -21,11 +21,13 @@ from ..core.sample import fields_of, is_sequence, sample_image, with_fields, wit
 from ..datasets.image_dataset import ImageDataset
 from ..datasets.user_state import AssignedTransform, UserState
 from ..datasets.wrappers import base_datasets, unwrap
-from .batch_transform import BatchTransform, FinishedImages
+from .batch_transform import BatchTransform, DeviceTransform, DrawnBatch, FinishedImages
 from .collate import fast_collate
 from .layout import BatchLayout
+from .params import AppearanceColumns, AppearanceParams
 from .replay import Replay, redraw
-from .sample_loader import SampleLoader
+from .sample_loader import SampleLoader, is_read_by_user
+from .sample_transform import DrawnAppearance
 from ..samplers.keys import SampleKey, keys_of_images, view_keys
 
 # %% ../../nbs/pipeline/40_builder.ipynb #4edf4b3c
@@ -36,10 +38,12 @@ class HostBatch(NamedTuple):
         batch: (images, target, …) or a dict.
         keys: Keys of its samples, without skipped ones.
         position: Samples of the epoch, on all ranks, that are used up once this batch is used; set by the loader.
+        drawn: What the worker drew for the builder's `draws_for`; None: nothing.
     """
     batch: Any
     keys: list[SampleKey]
     position: int = 0
+    drawn: DrawnBatch | None = None
 
 # %% ../../nbs/pipeline/40_builder.ipynb #8164fe5f
 def fit_image(
@@ -132,6 +136,12 @@ def call_collate(
         raise RuntimeError('collate_fn raised StopIteration') from error
 
 # %% ../../nbs/pipeline/40_builder.ipynb #b6f0ae1e
+def _keep_present(columns: AppearanceColumns, num: int, present: Sequence[int]) -> AppearanceColumns:
+    "Keep the images of the samples that were not skipped."
+    firsts = range(0, len(columns.hflip), num)   # of each view
+    return columns.keep([first + k for first in firsts for k in present])
+
+
 @dataclass(eq=False)
 class BatchBuilder:
     """Define the memory of a batch, load its samples, and collate them; one object serves all workers.
@@ -142,12 +152,14 @@ class BatchBuilder:
         batch_transform: Run by the worker; before `collate_fn` if there are sample transforms. None: not run.
         valid_mask: Append a mask of the valid samples, as in `with_valid_mask`.
         own_transform: Notices a transform that replaces the sample transforms; None: none does.
+        draws_for: Batch transform that the loader's consumer applies, and for which the worker draws; None: the consumer draws.
     """
     sample_loader: SampleLoader
     collate_fn: Callable | None = None
     batch_transform: BatchTransform | None = None
     valid_mask: bool = False
     own_transform: AssignedTransform | None = None
+    draws_for: DeviceTransform | None = None
 
     @property
     def dataset(self) -> Dataset:
@@ -163,6 +175,19 @@ class BatchBuilder:
     def is_thread_safe(self) -> bool:
         "Return whether only timmdata's own code makes batches, with readers that support threads."
         return self.collate_fn is None and self.sample_loader.is_thread_safe
+
+    def may_begin_early(self,
+        has_copies: bool,
+    ) -> bool:
+        """Return whether batches can be made before their pass begins: until then, user code cannot see a change.
+
+        Args:
+            has_copies: Whether each worker has its own copies of the user's objects.
+        """
+        if not has_copies:
+            return self.is_thread_safe and not any(map(is_read_by_user, base_datasets(self.dataset)))
+        found = self.state.find()
+        return not (found.listeners or found.shared)
 
     @property
     def is_remote(self) -> bool:
@@ -202,7 +227,7 @@ class BatchBuilder:
         transform = None   # the user's function gets what the dataset returns
         if self.batch_transform is not None and self.collate_fn is None:
             transform = FinishedImages(self.batch_transform)
-        return replace(self, sample_loader=loader, batch_transform=transform)
+        return replace(self, sample_loader=loader, batch_transform=transform, draws_for=None)
 
     @property
     def has_own_transform(self) -> bool:
@@ -259,10 +284,22 @@ class BatchBuilder:
             with suppress(Exception):   # reading will raise the error again
                 _announce(self.dataset, keys, is_remote=True)
 
+    def draw(self,
+        keys: Sequence[SampleKey],
+    ) -> DrawnAppearance:
+        """Draw the flips and colors of a batch, all at once; empty if a user-defined transform makes the images.
+
+        Args:
+            keys: Keys of the samples.
+        """
+        transform = self.sample_loader.transform_of(keys[0].bucket)
+        return DrawnAppearance() if transform is None else transform.draw(keys)
+
     def load(self,
         key: SampleKey,
         rows: Sequence[torch.Tensor] | None = None,
         refuse: str = '',
+        here: Sequence[AppearanceParams] = (),
     ) -> list[Any]:
         """Load one sample; errors get a note with its index and file.
 
@@ -270,6 +307,7 @@ class BatchBuilder:
             key: Key of the sample.
             rows: Rows of the sample, as the layout divides them; None: new memory.
             refuse: Reason not to try this sample again; if given, its file counts as unreadable.
+            here: Flips and colors of the sample's rows, from `draw`; empty: drawn here.
 
         Returns:
             (row or image, target, …) or a dict for each view; empty for a skipped sample
@@ -277,7 +315,7 @@ class BatchBuilder:
         loader = self.sample_loader
         if rows is None:
             rows = self.layout(key.bucket).allocate_one()
-        samples = loader.load(key, rows, refuse)
+        samples = loader.load(key, rows, refuse, here)
         if self.collate_fn is None and loader.transform is not None and any(loader.shape):
             size = loader.shape[1:]
             name = loader.describe(key)
@@ -295,6 +333,7 @@ class BatchBuilder:
         keys: Sequence[SampleKey],
         samples: Sequence[list[Any]],
         rows: Mapping[Any, torch.Tensor] | None = None,
+        on_device: Sequence[AppearanceColumns] = (),
     ) -> HostBatch | None:
         """Make the batch; gaps left by skipped samples are closed.
 
@@ -302,6 +341,7 @@ class BatchBuilder:
             keys: Keys of the samples.
             samples: Samples from `load`, in the same order.
             rows: Filled rows of the batch; None: there are none.
+            on_device: The device's flips and colors, from `draw`; empty: drawn here.
 
         Returns:
             None if every sample was skipped
@@ -328,9 +368,15 @@ class BatchBuilder:
             batch = fast_collate(flat)
         if self.valid_mask:
             batch = with_valid_mask(batch, keys, num_images)
-        if self.batch_transform is not None and not self.finishes_images:
-            batch = self.batch_transform.on_batch(batch, keys)
-        return HostBatch(batch, keys)
+        transform = self.batch_transform or self.draws_for
+        if transform is None or self.finishes_images:
+            return HostBatch(batch, keys)
+        if len(present) < num:
+            on_device = [_keep_present(columns, num, present) for columns in on_device]
+        drawn = transform.draw_early(fields_of(batch)['image'], keys, on_device)
+        if self.batch_transform is None:
+            return HostBatch(batch, keys, drawn=drawn)
+        return HostBatch(transform.on_batch(batch, keys, *filter(None, [drawn])), keys)
 
     def _collate_by_user(self, keys: Sequence[SampleKey], samples: Sequence[Any]) -> Any:
         "Call the user's function; its random numbers are keyed to the first sample of the batch."
@@ -353,4 +399,4 @@ class BatchBuilder:
         transform = self.sample_loader.transform_of(made.keys[0].bucket)
         shape = len(made.keys), transform.channels, *transform.params.size
         images = torch.empty(shape, dtype=torch.uint8, device='meta')
-        return replay._replace(erase_boxes=self.batch_transform.draw(images, made.keys).erased)
+        return replay._replace(erase_boxes=self.batch_transform.draw(images, made.keys).pieces)

@@ -112,12 +112,14 @@ def _columns(samples: Sequence[Any]) -> dict[Any, list]:
         raise TypeError(
             f'the batch has samples of type {", ".join(types)}: '
             'all must be tuples (image, target, …), or all dicts')
-    named = [fields_of(sample) for sample in samples]
-    first = named[0]
-    if any(fields.keys() != first.keys() for fields in named):
+    first = samples[0]
+    names = [sample.keys() if are_dicts else len(sample) for sample in samples]
+    if any(own != names[0] for own in names):
         raise ValueError(
             'the samples of the batch have different fields: every sample must have the same ones')
-    return {name: [fields[name] for fields in named] for name in first}
+    if are_dicts:
+        return fields_of({name: [sample[name] for sample in samples] for name in first})
+    return fields_of([list(values) for values in zip(*samples)])
 
 # %% ../../nbs/pipeline/20_collate.ipynb #1bd059f0
 def fast_collate(

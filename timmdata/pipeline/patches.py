@@ -16,14 +16,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from ..core.ambient import on_device, together_on_device
 from ..core.jpeg import Pixels
-from ..core.rng import keyed_numbers
+from ..core.rng import keyed_words, unit
 from ..core.sample import sample_image
-from .batch_transform import BatchTransformSettings, DeviceTransform, DrawnBatch
-from .batch_transform import ImageByImage, change_colors, normalize_lines
+from .batch_transform import DeviceTransform, DrawnBatch
+from .colors import ColorMatrices, color_matrices
+from .image_kernel import BatchTransformSettings, ImageByImage, rows_of
 from .layout import BatchLayout, allocate_rows
-from .params import CROP, ERASING, MIXING, AppearanceParams, ParamSampler, SampleParams
+from .params import CROP, ERASING, MIXING, AppearanceColumns, AppearanceParams, ParamSampler, SampleParams
 from .sample_transform import DecodeSettings, SampleTransform
+from .whole_batch import batch_numbers, change_lines
 from ..samplers.keys import SampleKey
 from ..transforms.geometry import interp_mode_to_str
 from ..transforms.naflex_mixup import NaFlexMixParams, NaFlexMixup
@@ -129,7 +132,7 @@ class SequenceParams(ParamSampler):
         rest = np.arange(len(indexes))   # samples without a crop
         # an attempt takes two numbers, and a block has four
         for block in range(self._random_crop.attempts // 2):
-            numbers = keyed_numbers(seed, epoch, indexes[rest], views[rest], CROP, block)
+            numbers = unit(keyed_words(seed, epoch, indexes[rest], views[rest], CROP, block))
             first = try_crop_sizes(edges[:, rest], scale, ratio, numbers[:2])
             second = try_crop_sizes(edges[:, rest], scale, ratio, numbers[2:])
             sizes[:, rest] = np.where(first, first, second)
@@ -210,6 +213,7 @@ class PatchTransform(SampleTransform):
         rows: Sequence[torch.Tensor],
         key: SampleKey,
         numbers: Callable[[SampleKey], AbstractContextManager] = nullcontext,
+        here: Sequence[AppearanceParams] = (),
     ) -> list[tuple[int, int, int, int, int]]:
         """Fill the rows of one sample: draw, crop, finish, and cut into patches.
 
@@ -218,16 +222,18 @@ class PatchTransform(SampleTransform):
             rows: uint8 (C, N, pixels), overwritten.
             key: Key of the sample.
             numbers: Seeds the sample's global random numbers.
+            here: Flips and colors that the worker applies, in a list; empty: drawn here.
 
         Returns:
             the sample's image, which is its document
         """
         [lines] = rows
+        [looks] = here or self.draw([key]).here[0]
         with numbers(key):
             params = self.params.sample_params(pixels.height, pixels.width, key)
             [image] = allocate_rows(1, self.channels, params.size)
             cut = self.crop(pixels, params, image)
-            self.finish(cut, image, params, self.params.worker_params(key))
+            self.finish(cut, image, params, looks)
         height, width = self.patch_size
         down = params.size[0] // height
         across = params.size[1] // width
@@ -293,26 +299,20 @@ def describe_tokens(
 def change_tokens(
     tokens: torch.Tensor,
     number: torch.Tensor,
-    params: Sequence[AppearanceParams],
-    mean: Sequence[float],
-    std: Sequence[float],
+    numbers: Mapping[str, torch.Tensor],
 ) -> torch.Tensor:
     """Change colors and normalize with operations on the whole batch.
 
     Args:
         tokens: uint8 (B, N, pixels, C), on any device.
         number: int64 (B, N): image number of each token, from 1; 0: padding.
-        params: Parameters of each image.
-        mean: Mean per channel, for pixels in 0..1.
-        std: Standard deviation per channel.
+        numbers: Numbers from `batch_numbers`, on the device of the tokens.
 
     Returns:
         float32, same shape; padding is black
     """
-    x = tokens.float()
-    if any(one.color for one in params):
-        x = change_colors(x, number, params)
-    return normalize_lines(x, number, params, mean, std)
+    valid = (number > 0)[..., None, None]
+    return change_lines(tokens * valid, number, numbers)
 
 # %% ../../nbs/pipeline/37_patches.ipynb #579d43ee
 class TokensByImage(ImageByImage):
@@ -325,14 +325,16 @@ class TokensByImage(ImageByImage):
     def __call__(self,
         tokens: torch.Tensor,
         documents: np.ndarray,
-        params: Sequence[AppearanceParams],
+        drawn: AppearanceColumns,
+        colors: ColorMatrices | None = None,
     ) -> torch.Tensor:
         """Change colors and normalize.
 
         Args:
             tokens: uint8 (B, N, pixels, C) on the CPU.
             documents: Documents of the images, as in `HostPatches`, sorted by first token.
-            params: Parameters of each image.
+            drawn: Solarization of each image; workers apply the rest.
+            colors: Color operations of each image; None: there are none.
 
         Returns:
             same shape; padding is black
@@ -346,15 +348,16 @@ class TokensByImage(ImageByImage):
         black = torch.empty(1, lines.shape[1], dtype=torch.float32, device='cpu')
         end = 0
         kernel(torch.zeros_like(black, dtype=torch.uint8), black)
-        for (first, down, across, *_), drawn in zip(documents.tolist(), params):
+        parts = zip(documents.tolist(), drawn.solarize.tolist(), rows_of(drawn, colors))
+        for (first, down, across, *_), solarize, color in parts:
             out[end:first] = black
             end = first + down * across
             target = out[first:end]
             if out.dtype != torch.float32:
                 target = torch.empty(target.shape, dtype=torch.float32, device='cpu')
-            kernel(lines[first:end], target, drawn.color)
-            if drawn.solarize:
-                kernel.finish(target, drawn)
+            kernel(lines[first:end], target, color)
+            if solarize:
+                kernel.finish(target, 0., solarize)
             if target.dtype != out.dtype:
                 out[first:end] = target
         out[end:] = black
@@ -401,9 +404,8 @@ def bounds_of(
         cu_seqlens int32 (n + 1,), max_seqlen
     """
     lengths = documents[:, 1] * documents[:, 2]
-    bounds = np.concatenate([[0], lengths.cumsum()]).astype(np.int32)
-    on_device = torch.from_numpy(bounds).to(device, non_blocking=True)
-    return dict(cu_seqlens=on_device, max_seqlen=int(lengths.max()))
+    bounds = np.concatenate([[0], lengths.cumsum()])
+    return dict(cu_seqlens=on_device(bounds, device, torch.int32), max_seqlen=int(lengths.max()))
 
 # %% ../../nbs/pipeline/37_patches.ipynb #26b00010
 class PatchBatchTransform(DeviceTransform):
@@ -434,7 +436,9 @@ class PatchBatchTransform(DeviceTransform):
         self.channels_last = channels_last
         self._by_image = TokensByImage(settings)
 
-    def draw(self, images: HostPatches, keys: Sequence[SampleKey]) -> DrawnBatch:
+    def draw(
+        self, images: HostPatches, keys: Sequence[SampleKey], appearance: Sequence[AppearanceColumns] = (),
+    ) -> DrawnBatch:
         documents = images.documents
         mixing = None
         grids = documents[:, 1:3]
@@ -442,34 +446,41 @@ class PatchBatchTransform(DeviceTransform):
         if self.mixup is not None:
             sizes = (grids * patch_sizes).tolist()
             mixing = self.mixup.draw(sizes, keys[0].rng(MIXING), keys[0].epoch)
-        appearance = self.appearance_params(keys)
+        looks = self.appearance(keys, *appearance)
         if self.erasing is None:
-            return DrawnBatch(appearance, mixing)
+            return DrawnBatch(*looks, mixing)
         rngs = [key.rng(ERASING) for key in keys]
-        return DrawnBatch(appearance, mixing, self.erasing.draw(rngs, grids.tolist()), rngs)
+        return DrawnBatch(*looks, mixing, self.erasing.draw(rngs, grids.tolist()))
 
     def apply(self, fields: dict[Any, Any], drawn: DrawnBatch) -> dict[Any, Any]:
         tokens, documents = fields['image']
         if self.row_len:
             tokens = tokens.view(-1, self.row_len, *tokens.shape[2:])
-        on_device = torch.from_numpy(documents.astype(np.int64)).to(
-            tokens.device, non_blocking=True)
-        coord, valid, number = describe_tokens(on_device, tokens.shape[:2])
-        x = self._normalize(tokens, documents, number, drawn.appearance)
+        erased = {}
+        if drawn.erased is not None and self.erasing.mode == 'const':
+            erased = self.erasing.numbers(drawn.erased, documents[:, 0])
+        numbers = self._copy_numbers(tokens.device, drawn, documents=documents, **erased)
+        there = numbers['documents'].long()
+        coord, valid, number = describe_tokens(there, tokens.shape[:2])
+        x = self._normalize(tokens, documents, number, drawn, numbers)
         flat = x.flatten(0, 1)
         images = [flat[first:first + down * across]
                   for first, down, across, *_ in documents.tolist()]
         if drawn.mixing is not None:
-            fields['target'] = self._mix(images, documents, fields['target'], drawn.mixing)
-        if drawn.erased is not None:
-            self.erasing.erase(images, drawn.erased, drawn.rngs)
+            self._mix(images, documents, drawn.mixing)
+            copied = [numbers] if 'lam' in numbers else []
+            fields['target'] = self.mixup.apply_target(fields['target'], drawn.mixing, *copied)
+        if erased:
+            flat[numbers['erased'].long()] = numbers['value'].to(x.dtype)
+        elif drawn.erased is not None:
+            self.erasing.erase(images, drawn.erased)
         patches = lay_out(x, documents[0, 3:5].tolist(), self.flatten, self.channels_last)
         described = dict(
             patches=patches,
             patch_coord=coord,
             patch_valid=valid,
             seq_len=x.shape[1],
-            grid_sizes=on_device[:, 1:3],
+            grid_sizes=there[:, 1:3],
         )
         if self.row_len:
             described.update(bounds_of(documents, tokens.device), document_ids=number)
@@ -477,18 +488,14 @@ class PatchBatchTransform(DeviceTransform):
 
     def _normalize(
         self, tokens: torch.Tensor, documents: np.ndarray, number: torch.Tensor,
-        params: Sequence[AppearanceParams],
+        drawn: DrawnBatch, numbers: Mapping[str, torch.Tensor],
     ) -> torch.Tensor:
-        settings = self.settings
         if tokens.device.type == 'cpu':
-            return self._by_image(tokens, documents, params)
-        x = change_tokens(tokens, number, params, settings.mean, settings.std)
-        return x.to(settings.img_dtype)
+            return self._by_image(tokens, documents, drawn.appearance, drawn.colors)
+        return change_tokens(tokens, number, numbers).to(self.settings.img_dtype)
 
-    def _mix(
-        self, images: Sequence[torch.Tensor], documents: np.ndarray, target: Any, params: NaFlexMixParams,
-    ) -> Any:
-        "Mix the images in place, and return their targets."
+    def _mix(self, images: Sequence[torch.Tensor], documents: np.ndarray, params: NaFlexMixParams):
+        "Mix the images in place."
         if set(params.kind) != {'none'}:
             lines = documents.tolist()
             whole = [image_of_patches(image, line[1:3], line[3:5])
@@ -496,4 +503,3 @@ class PatchBatchTransform(DeviceTransform):
             whole = self.mixup.apply_images(whole, params)
             for patches, image, line in zip(images, whole, lines):
                 _cut(image, patches, line[1:3], line[3:5])
-        return self.mixup.apply_target(target, params)

@@ -44,7 +44,7 @@ class Replay(NamedTuple):
             transform: Finishes the batch.
         """
         batch, drawn = transform.draw_and_apply(self.batch, self.keys)
-        return self._replace(batch=batch, mix_params=drawn.mixing, erase_boxes=drawn.erased)
+        return self._replace(batch=batch, mix_params=drawn.mixing, erase_boxes=drawn.pieces)
 
 # %% ../../nbs/pipeline/39_replay.ipynb #19c9e7f7
 def redraw(
@@ -65,7 +65,7 @@ def redraw(
     drawn = []
     for part, of_part in zip(transform.parts, transform.keys_of_parts(keys)):
         crops = [loader.sample_params(key, part.params) for key in of_part]
-        appearance = list(map(part.params.appearance_params, of_part))
+        appearance = part.params.appearance(of_part).rows()
         steps = list(map(part.params.steps, crops, appearance))
         drawn.append((crops, appearance, steps))
     of_parts = map(list, zip(*drawn))

@@ -4,14 +4,14 @@
 
 # %% auto #0
 __all__ = ['is_vertical_first', 'resize_into', 'crop_with_pillow', 'crop_with_torch', 'apply_color', 'apply_flips', 'apply_last',
-           'apply_policy', 'DecodeSettings', 'SampleTransform']
+           'apply_policy', 'DecodeSettings', 'DrawnAppearance', 'SampleTransform']
 
 # %% ../../nbs/pipeline/10_sample_transform.ipynb #869ea090
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import PIL
@@ -23,10 +23,11 @@ from ..core.clock import clock
 from ..core.jpeg import Pixels, choose_factor, resolve_backend
 from ..core.torch_private import RESIZE
 from .layout import BatchLayout, allocate_rows
-from .params import AppearanceParams, ParamSampler, SampleParams
+from .params import AppearanceColumns, AppearanceParams, ParamSampler, SampleParams
 from ..samplers.keys import SampleKey, view_keys
 from ..transforms.geometry import crop_or_pad, str_to_pil_interp
 from ..transforms.policy import Policy
+from ..transforms.settings import AugmentSettings
 
 # %% ../../nbs/pipeline/10_sample_transform.ipynb #7bac8493
 _PILLOW_MAJOR = int(PIL.__version__.split('.')[0])
@@ -137,13 +138,30 @@ def _part_shown(params: SampleParams, end: tuple[int, int]) -> tuple[int, tuple[
     num_rows = math.ceil((end[0] + reach) * height / size[0]) + 1
     return min(height, num_rows), end, (size[0] / height, size[1] / width)
 
+# %% ../../nbs/pipeline/10_sample_transform.ipynb #4d1c07b2
+def _place(pixels: np.ndarray, row: torch.Tensor, offset: Sequence[int], settings: AugmentSettings):
+    "Crop or pad a resized crop (h, w, C) to its row, as `crop_or_pad` does with PIL images, but without a copy."
+    out = row.numpy().transpose(1, 2, 0)   # the row's own memory
+    height, width, _ = out.shape
+    if settings.padding_mode != 'constant':   # NumPy can reflect repeatedly, torch only once
+        before = [max(-first, 0) for first in offset]
+        after = [max(first + wanted - edge, 0) for first, wanted, edge in zip(offset, out.shape, pixels.shape)]
+        pixels = np.pad(pixels, [*zip(before, after), (0, 0)], settings.padding_mode)
+        offset = [max(first, 0) for first in offset]
+    top, left = offset
+    shown = pixels[max(top, 0):max(top + height, 0), max(left, 0):max(left + width, 0)]
+    top, left = max(-top, 0), max(-left, 0)
+    bottom, right = top + len(shown), left + shown.shape[1]
+    out[top:bottom, left:right] = shown
+    if shown.shape != out.shape:
+        out[:top] = out[bottom:] = out[top:bottom, :left] = out[top:bottom, right:] = settings.fill
+
 # %% ../../nbs/pipeline/10_sample_transform.ipynb #ea0c8169
-def _read_crop(pixels: Pixels, crop: tuple[int, int, int, int], factor: int) -> torch.Tensor:
-    "Read the pixels of a crop (C, h, w), decoded at 1/factor of their size if possible."
+def _read_crop(pixels: Pixels, crop: tuple[int, int, int, int], factor: int) -> np.ndarray:
+    "Read the pixels of a crop (h, w, C), decoded at 1/factor of their size if possible."
     with clock('decode'):
         array = pixels.read_crop(crop, factor)
-    array = array.transpose(2, 0, 1) if array.ndim == 3 else array[None]
-    return torch.from_numpy(array)
+    return array if array.ndim == 3 else array[..., None]
 
 # %% ../../nbs/pipeline/10_sample_transform.ipynb #09a374f4
 def crop_with_torch(
@@ -175,17 +193,17 @@ def crop_with_torch(
     if is_inside and factor == 1:
         num_rows, size, scale = _part_shown(params, (bottom, right))
     crop = _read_crop(pixels, (*params.crop[:2], num_rows, params.crop[3]), factor)
-    _check_channels(len(crop), row, 'decoded')
-    is_whole = size == (height, width)
-    resized = row if is_whole and is_inside else allocate_rows(1, len(row), size)[0]
+    _check_channels(crop.shape[2], row, 'decoded')
     with clock('resize'):
-        resize_into(crop, resized, params.interpolation, scale)
-        if is_inside:
-            return row if is_whole else row.copy_(resized[:, top:bottom, left:right])
-        # Pillow's padding can reflect repeatedly, torch's only once
-        image = F.to_pil_image(resized)
-        image = _fit(image, params, row, sampler)
-        return row.copy_(F.pil_to_tensor(image))
+        if crop.shape[:2] != size:
+            is_whole = is_inside and size == (height, width)
+            resized = row if is_whole else allocate_rows(1, len(row), size)[0]
+            resize_into(torch.from_numpy(crop).permute(2, 0, 1), resized, params.interpolation, scale)
+            if is_whole:
+                return row
+            crop = resized.numpy().transpose(1, 2, 0)
+        _place(crop, row, params.offset, sampler.settings)
+    return row
 
 # %% ../../nbs/pipeline/10_sample_transform.ipynb #4a80ced3
 _COLOR = {
@@ -327,6 +345,27 @@ class DecodeSettings:
         object.__setattr__(self, 'backend', resolve_backend(self.backend))
 
 # %% ../../nbs/pipeline/10_sample_transform.ipynb #fdf5abc1
+class DrawnAppearance(NamedTuple):
+    """Hold the flips and colors of a batch, divided between worker and device.
+
+    Args:
+        here: For each sample, what the worker applies to each of its rows.
+        on_device: For each part of the sample transform, the columns of its images that are left for the device.
+    """
+    here: Sequence[Sequence[AppearanceParams]] = ()
+    on_device: Sequence[AppearanceColumns] = ()
+
+    def of_sample(self,
+        position: int,
+    ) -> Sequence[AppearanceParams]:
+        """Return what the worker applies to the rows of one sample; empty if nothing is drawn.
+
+        Args:
+            position: Position of the sample in the batch.
+        """
+        return self.here[position] if self.here else ()
+
+
 class SampleTransform:
     """Fill the rows of one sample: draw its parameters, decode, crop, resize, finish.
 
@@ -379,6 +418,22 @@ class SampleTransform:
             one list per part
         """
         return [list(keys)]
+
+    def draw(self,
+        keys: Sequence[SampleKey],
+    ) -> DrawnAppearance:
+        """Draw flips and colors of a batch, for worker and device.
+
+        Args:
+            keys: Keys of the samples.
+        """
+        here, on_device = [], []
+        for part, of_part in zip(self.parts, self.keys_of_parts(view_keys(keys, self.params.num_splits))):
+            in_worker, left = part.params.share(part.params.appearance(of_part))
+            on_device.append(left)
+            here.append(in_worker.rows() if part.params.flips_in_worker else [AppearanceParams()] * len(of_part))
+        num = len(keys)
+        return DrawnAppearance([[row for rows in here for row in rows[k::num]] for k in range(num)], on_device)
 
     def crop(self,
         pixels: Pixels,
@@ -437,6 +492,7 @@ class SampleTransform:
         rows: Sequence[torch.Tensor],
         key: SampleKey,
         numbers: Callable[[SampleKey], AbstractContextManager] = nullcontext,
+        here: Sequence[AppearanceParams] = (),
     ) -> Sequence[Any]:
         """Fill the rows of one sample: draw, crop and finish.
 
@@ -445,6 +501,7 @@ class SampleTransform:
             rows: uint8 (C, H, W), overwritten; one per view.
             key: Key of the sample.
             numbers: Seeds a view's global random numbers.
+            here: Flips and colors that the worker applies to each view; empty: drawn here.
 
         Returns:
             the image of each view, which is its row
@@ -452,11 +509,11 @@ class SampleTransform:
         crop = None
         sampler = self.params
         views = view_keys([key], sampler.num_splits)
-        for view, row in reversed(list(zip(views, rows))):   # the first row last: it holds the crop
+        here = here or self.draw([key]).here[0]
+        for view, row, looks in reversed(list(zip(views, rows, here))):   # the first row last: it holds the crop
             with numbers(view):
                 params = sampler.sample_params(pixels.height, pixels.width, view)
                 if crop is None:
                     crop = self.crop(pixels, params, rows[0])
-                here = sampler.worker_params(view)
-                self.finish(crop, row, params, here)
+                self.finish(crop, row, params, looks)
         return rows

@@ -20,7 +20,7 @@ from ..core.constants import IMAGENET_DEFAULT_MEAN
 from ..core.jpeg import Pixels, choose_factor, scale_crop
 from .batch_transform import BatchTransform, DeviceTransform, DrawnBatch
 from .layout import BatchLayout
-from .params import SampleParams
+from .params import AppearanceColumns, AppearanceParams, SampleParams
 from .sample_transform import SampleTransform
 from ..samplers.keys import MAX_VIEWS, SampleKey, keys_of_views
 from ..transforms.policy import Policy
@@ -242,6 +242,7 @@ class ViewsTransform(SampleTransform):
         rows: Sequence[torch.Tensor],
         key: SampleKey,
         numbers: Callable[[SampleKey], AbstractContextManager] = nullcontext,
+        here: Sequence[AppearanceParams] = (),
     ) -> Sequence[Any]:
         """Fill the rows of one sample: draw all crops, decode once, then crop and finish each.
 
@@ -250,11 +251,13 @@ class ViewsTransform(SampleTransform):
             rows: uint8 (C, H, W), overwritten; one per crop, first views first.
             key: Key of the sample.
             numbers: Seeds a crop's global random numbers.
+            here: Flips and colors that the worker applies to each crop; empty: drawn here.
 
         Returns:
             the image of the sample, which is its rows
         """
         views = sum(self.keys_of_parts([key]), [])
+        here = here or self.draw([key]).here[0]
         drawn = []
         for part, view in zip(self._of_row, views):
             with numbers(view):
@@ -264,10 +267,10 @@ class ViewsTransform(SampleTransform):
             crops = [params.crop for params in drawn]
             with clock('decode'):
                 source = SharedRegion(pixels, crops, self._factor(drawn))
-        for part, view, params, row in zip(self._of_row, views, drawn, rows, strict=True):
+        for part, view, params, row, looks in zip(self._of_row, views, drawn, rows, here, strict=True):
             with numbers(view):
                 image = part.crop(source, params, row)
-                part.finish(image, row, params, part.params.worker_params(view))
+                part.finish(image, row, params, looks)
         return [rows]
 
 # %% ../../nbs/pipeline/35_views.ipynb #35a00016
@@ -291,14 +294,21 @@ class ViewsBatchTransform(DeviceTransform):
         super().__init__(first.settings, params, first.erasing)
         self._is_list = all(isinstance(name, int) for name in parts)
 
-    def draw(self, images: Sequence[torch.Tensor], keys: Sequence[SampleKey]) -> DrawnBatch:
-        of_views = zip(self.parts.values(), images, keys_of_views(keys, self.counts), strict=True)
-        views = [part.draw(tensor, of_view) for part, tensor, of_view in of_views]
-        appearance = [drawn.appearance for drawn in views]
-        erased = None
-        if self.erasing is not None:
-            erased = [drawn.erased for drawn in views]
-        return DrawnBatch(appearance, erased=erased, views=views)
+    def drawn_with(self) -> list[dict[str, Any]]:
+        return sum([part.drawn_with() for part in self.parts.values()], [])
+
+    def numbers(self, drawn: DrawnBatch) -> dict[str, np.ndarray]:
+        return {}   # each part lists its own
+
+    def draw(
+        self, images: Sequence[torch.Tensor], keys: Sequence[SampleKey],
+        appearance: Sequence[AppearanceColumns] = (),
+    ) -> DrawnBatch:
+        of_views = keys_of_views(keys, self.counts)
+        looks = [[one] for one in appearance] or [()] * len(of_views)
+        parts = zip(self.parts.values(), images, of_views, looks, strict=True)
+        views = [part.draw(tensor, of_view, look) for part, tensor, of_view, look in parts]
+        return views[0]._replace(views=views)
 
     def apply(self, fields: dict[Any, Any], drawn: DrawnBatch) -> dict[Any, Any]:
         images = []

@@ -224,6 +224,12 @@ class EpochSampler(Sampler):
         return self.epoch if self.running is None else self.running
 
     @property
+    def may_draw_early(self) -> bool:
+        "Return whether an order can be drawn before its epoch begins, and again then; your own sampler may notice that."
+        own = self.sampler
+        return own is None or isinstance(own, EpochSampler) and own.may_draw_early
+
+    @property
     def length(self) -> int:
         "Return the number of samples per epoch, over all ranks; with repeats, rounded down to a multiple of 256."
         if self.sampler is not None:

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['RANDOM_INTERPOLATION', 'str_to_interp_mode', 'str_to_pil_interp', 'interp_mode_to_str', 'parse_interpolation',
-           'choose_interpolation', 'height_width', 'Shown', 'try_sizes', 'RandomResizedCropAndInterpolation',
-           'ResizeKeepRatio', 'crop_or_pad', 'center_offset', 'center_crop_or_pad', 'CenterCropOrPad',
-           'RandomCropOrPad', 'TrimBorder', 'MaybeToTensor', 'MaybePILToTensor']
+           'choose_interpolation', 'height_width', 'Shown', 'try_sizes', 'inside_boxes',
+           'RandomResizedCropAndInterpolation', 'ResizeKeepRatio', 'crop_or_pad', 'center_offset', 'center_crop_or_pad',
+           'CenterCropOrPad', 'RandomCropOrPad', 'TrimBorder', 'MaybeToTensor', 'MaybePILToTensor']
 
 # %% ../../nbs/transforms/00_geometry.ipynb #9a8fef49
 import math
@@ -151,6 +151,26 @@ def try_sizes(
         part = rng.uniform(*scale) * area
         aspect = own_aspect * math.exp(rng.uniform(low, high))
         yield round(math.sqrt(part / aspect)), round(math.sqrt(part * aspect))
+
+# %% ../../nbs/transforms/00_geometry.ipynb #9a4ed011
+def inside_boxes(
+    boxes: torch.Tensor,
+    size: Sequence[int],
+) -> torch.Tensor:
+    """Return which pixels are inside the box of each image.
+
+    Args:
+        boxes: (N, 4): top, bottom, left and right of each image's box, in pixels, on any device; all 0: no box.
+        size: Height and width of the images.
+
+    Returns:
+        bool (N, H, W)
+    """
+    top, bottom, left, right = boxes[:, :, None].unbind(1)
+    y, x = (torch.arange(edge, dtype=torch.int64, device=boxes.device) for edge in size)
+    rows = (y >= top) & (y < bottom)
+    columns = (x >= left) & (x < right)
+    return rows[:, :, None] & columns[:, None, :]
 
 # %% ../../nbs/transforms/00_geometry.ipynb #9a4edc8f
 class RandomResizedCropAndInterpolation(Shown):

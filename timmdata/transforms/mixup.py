@@ -10,15 +10,16 @@ __all__ = ['rand_bbox', 'rand_bbox_minmax', 'cutmix_bbox_and_lam', 'check_target
 import copy
 import math
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from ..core.ambient import on_device
+from ..core.ambient import on_device, together_on_device
 from ..core.checks import check_choice, check_number, check_switches, check_whole
+from .geometry import inside_boxes
 
 # %% ../../nbs/transforms/60_mixup.ipynb #06aa412a
 def rand_bbox(
@@ -213,24 +214,19 @@ def paste_slices(
 def paste_masked(
     own: torch.Tensor,
     other: torch.Tensor,
-    boxes: Sequence,
+    boxes: torch.Tensor,
 ) -> torch.Tensor:
     """Paste boxes with a few operations for the whole batch, on any device.
 
     Args:
         own: Images (N, …, H, W) to paste into.
         other: Images (N, …, H, W) to paste from.
-        boxes: Boxes as in `paste_slices`.
+        boxes: (N, 4): top, bottom, left and right for each image, on the same device; all 0 for no box.
 
     Returns:
         Images of the shape and dtype of `own`.
     """
-    edges = on_device([box or (0, 0, 0, 0) for box in boxes], own.device)
-    top, bottom, left, right = edges[:, :, None].unbind(1)
-    y, x = (torch.arange(edge, dtype=torch.int64, device=own.device) for edge in own.shape[-2:])
-    rows = (y >= top) & (y < bottom)
-    columns = (x >= left) & (x < right)
-    inside = rows[:, :, None] & columns[:, None, :]
+    inside = inside_boxes(boxes, own.shape[-2:])
     shape = len(own), *(1,) * (own.ndim - 3), *own.shape[-2:]   # the same for all channels and frames
     return torch.where(inside.view(shape), other, own)
 
@@ -248,6 +244,13 @@ class MixParams(NamedTuple):
     lam: tuple[float, ...]
     box: tuple[tuple[int, int, int, int] | None, ...]
     partner: tuple[int, ...]
+
+    def numbers(self) -> dict[str, np.ndarray]:
+        "Return what `apply` needs on the device; `blend` is the share of rows that are blended, and 1 for the others."
+        blend = [lam if kind == 'mixup' else 1. for lam, kind in zip(self.lam, self.kind)]
+        boxes = [box or (0, 0, 0, 0) for box in self.box]
+        numbers = dict(lam=self.lam, blend=blend, box=boxes, partner=self.partner)
+        return {name: np.array(values) for name, values in numbers.items()}
 
 # %% ../../nbs/transforms/60_mixup.ipynb #54817ef1
 def _num_rows(batch_size: int, mode: str) -> int:
@@ -294,49 +297,53 @@ def _mix_pairs(
 
 # %% ../../nbs/transforms/60_mixup.ipynb #5fd1f916
 def _mix_alike(
-    x: torch.Tensor, lam: float, box: tuple | None, partner: Sequence[int], overwrite: bool,
+    x: torch.Tensor, params: MixParams, numbers: Mapping[str, torch.Tensor], overwrite: bool,
 ) -> torch.Tensor:
     "Mix all rows with the same share, or the same box."
+    lam, box, partner = params.lam[0], params.box[0], params.partner
     own = x[:len(partner)]
-    are_pairs = len(own) == len(x) and all(partner[other] == n for n, other in enumerate(partner))
     # narrower dtypes are blended in float32
     is_wide = torch.promote_types(x.dtype, torch.float32) == x.dtype
-    if overwrite and are_pairs and is_wide and x.device.type == 'cpu':
-        return _mix_pairs(x, lam, box, partner)
-    partner = on_device(partner, x.device)
+    if overwrite and is_wide and x.device.type == 'cpu' and len(own) == len(x):
+        if all(partner[other] == n for n, other in enumerate(partner)):   # pairs
+            return _mix_pairs(x, lam, box, partner)
+    others = numbers['partner'].long()
     if box is None:
-        return _blend(own, x[partner], lam, overwrite)
+        return _blend(own, x[others], lam, overwrite)
     top, bottom, left, right = box
-    patch = x[..., top:bottom, left:right][partner]   # read before writing
+    patch = x[..., top:bottom, left:right][others]   # read before writing
     out = own if overwrite else own.clone()
     out[..., top:bottom, left:right] = patch
     return out
 
 # %% ../../nbs/transforms/60_mixup.ipynb #9db8c498
-def _mix_each(x: torch.Tensor, params: MixParams, overwrite: bool) -> torch.Tensor:
+def _mix_each(
+    x: torch.Tensor, params: MixParams, numbers: Mapping[str, torch.Tensor], overwrite: bool,
+) -> torch.Tensor:
     "Mix each row with its own kind, share and box."
     own = x[:len(params.lam)]
-    other = x[on_device(params.partner, x.device)]
+    other = x[numbers['partner'].long()]
     if 'cutmix' in params.kind:
         if x.device.type == 'cpu':
             own = paste_slices(own, other, params.box, overwrite)
         else:
-            own = paste_masked(own, other, params.box)
+            own = paste_masked(own, other, numbers['box'])
         overwrite = True   # `own` is now a copy, unless it may be overwritten
     if 'mixup' not in params.kind:
         return own
-    lam = [lam if kind == 'mixup' else 1. for lam, kind in zip(params.lam, params.kind)]
-    lam = on_device(lam, x.device, torch.float32).view(-1, *(1,) * (x.ndim - 1))
-    return _blend(own, other, lam, overwrite)
+    blend = numbers['blend'].view(-1, *(1,) * (x.ndim - 1))
+    return _blend(own, other, blend, overwrite)
 
 
-def _mix_images(x: torch.Tensor, params: MixParams, overwrite: bool) -> torch.Tensor:
+def _mix_images(
+    x: torch.Tensor, params: MixParams, numbers: Mapping[str, torch.Tensor], overwrite: bool,
+) -> torch.Tensor:
     "Mix images as drawn; if nothing is mixed, return x itself, or its first rows."
     if set(params.kind) == {'none'}:
         return x if len(params.lam) == len(x) else x[:len(params.lam)]
     if len(set(zip(params.kind, params.lam, params.box))) == 1:
-        return _mix_alike(x, params.lam[0], params.box[0], params.partner, overwrite)
-    return _mix_each(x, params, overwrite)
+        return _mix_alike(x, params, numbers, overwrite)
+    return _mix_each(x, params, numbers, overwrite)
 
 # %% ../../nbs/transforms/60_mixup.ipynb #a16e7e5c
 def check_mixing(
@@ -568,6 +575,7 @@ class Mixup(MixingSwitch):
         target: torch.Tensor,
         params: MixParams,
         overwrite: bool = False,
+        numbers: Mapping[str, torch.Tensor] | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Mix a batch as drawn. If nothing is mixed, the returned images are x itself.
 
@@ -576,19 +584,23 @@ class Mixup(MixingSwitch):
             target: Class indexes (N,), or dense targets (N, num_classes).
             params: Parameters from `draw`.
             overwrite: Overwrite x if you no longer need it; this saves a copy.
+            numbers: The numbers of `params` on the device of x; None: copied here.
 
         Returns:
             Images like x, and float32 targets (N, num_classes); with mode 'half', half of the rows.
         """
         _check_batch(self, x, target, params)
+        if numbers is None:
+            numbers = together_on_device(params.numbers(), x.device)
         mixed_target = mixup_target(
-            target, self.num_classes, params.lam, self.label_smoothing, self.multi_label, params.partner)
-        return _mix_images(x, params, overwrite), mixed_target
+            target, self.num_classes, numbers['lam'], self.label_smoothing, self.multi_label, numbers['partner'])
+        return _mix_images(x, params, numbers, overwrite), mixed_target
 
     def apply_to_fields(self,
         fields: dict[Any, Any],
         params: MixParams,
         overwrite: bool = False,
+        *numbers: Any,
     ) -> dict[Any, Any]:
         """Mix the images and targets of a batch that may have other fields.
 
@@ -596,13 +608,14 @@ class Mixup(MixingSwitch):
             fields: Fields of a batch by name, as `fields_of` returns them.
             params: Parameters from `draw`.
             overwrite: As in `apply`.
+            *numbers: As in `apply`, which is called without them if there are none.
 
         Returns:
             The fields of the mixed batch; with mode 'half', half of the rows of each field.
         """
         if 'target' not in fields:
             raise KeyError(f'mixing needs targets, but the batch has only {list(fields)}')
-        images, targets = self.apply(fields['image'], fields['target'], params, overwrite)
+        images, targets = self.apply(fields['image'], fields['target'], params, overwrite, *numbers)
         num = len(images)
         if num < len(fields['image']):
             fields = {name: values[:num] for name, values in fields.items()}
@@ -660,7 +673,8 @@ class Mixup(MixingSwitch):
         "Mix each row with that of the reversed batch; return the shares (N, 1)."
         kind, lam, box = zip(*rows)
         params = MixParams(kind, lam, box, tuple(range(len(x)))[::-1])
-        x.copy_(_mix_images(x, params, overwrite=True))
+        numbers = together_on_device(params.numbers(), x.device)
+        x.copy_(_mix_images(x, params, numbers, overwrite=True))
         dtype = x.dtype if x.is_floating_point() else torch.float32
         return torch.tensor(lam, dtype=dtype, device=x.device)[:, None]
 

@@ -8,13 +8,15 @@ __all__ = ['NaFlexMixParams', 'NaFlexMixup']
 # %% ../../nbs/transforms/62_naflex_mixup.ipynb #0a4b4c3c
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch.utils.data import default_collate
 
+from ..core.ambient import together_on_device
 from ..core.checks import check_whole
 from .mixup import MixingSwitch, check_mixing, mixup_target
 
@@ -34,6 +36,10 @@ class NaFlexMixParams(NamedTuple):
     amount: float
     kind: str
     boxes: tuple[tuple[int, int, int, int, int, int], ...]
+
+    def numbers(self) -> dict[str, np.ndarray]:
+        "Return what `apply_target` needs on the device."
+        return {'lam': np.array(self.lam), 'partner': np.array(self.partner)}
 
 # %% ../../nbs/transforms/62_naflex_mixup.ipynb #5df57a13
 def _pair_up(sizes: Sequence[tuple[int, int]], local_shuffle: int, rng: Any) -> list[int]:
@@ -191,12 +197,14 @@ class NaFlexMixup(MixingSwitch):
     def apply_target(self,
         target: torch.Tensor,
         params: NaFlexMixParams,
+        numbers: Mapping[str, torch.Tensor] | None = None,
     ) -> torch.Tensor:
         """Convert targets to dense ones, smooth them and mix them as drawn.
 
         Args:
             target: Class indexes (N,), or dense targets (N, num_classes).
             params: Parameters from `draw`.
+            numbers: The numbers of `params` on the device of the target; None: copied here.
 
         Returns:
             float32 (N, num_classes).
@@ -205,9 +213,10 @@ class NaFlexMixup(MixingSwitch):
         if len(target) != num:
             raise ValueError(f'images have length {num}, targets {len(target)}: '
                              'pass one target per image')
+        if numbers is None:
+            numbers = together_on_device(params.numbers(), target.device)
         return mixup_target(
-            target, self.num_classes, params.lam, self.label_smoothing, self.multi_label,
-            params.partner)
+            target, self.num_classes, numbers['lam'], self.label_smoothing, self.multi_label, numbers['partner'])
 
     def __call__(self,
         imgs: Sequence[torch.Tensor],

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..core.ambient import on_device
 from ..core.checks import check_choice
 from .geometry import try_sizes
-from .random_erasing import Erasing, keyed_noise
+from .random_erasing import Erased, Erasing, keyed_noise
 
 # %% ../../nbs/transforms/52_patch_erasing.ipynb #c38f596c
 class PatchRandomErasing(Erasing):
@@ -106,28 +107,42 @@ class PatchRandomErasing(Erasing):
         least, most = (min(num, max(1, int(num * count * area))) for area in self.area)
         return [np.array(rng.sample(range(num), rng.randint(least, most)))]
 
+    def numbers(self,
+        drawn: Erased,
+        firsts: Sequence[int],
+    ) -> dict[str, np.ndarray]:
+        """List all erased patches of a batch, for mode 'const'.
+
+        Args:
+            drawn: Positions to erase, from `draw`.
+            firsts: Position of each image's first patch in the batch.
+
+        Returns:
+            erased: (n,) positions in the batch; value: the constant, for all channels or for each
+        """
+        pieces = [first + piece for first, of_image in zip(firsts, drawn.pieces) for piece in of_image]
+        return {'erased': np.concatenate([np.zeros(0), *pieces]), 'value': np.asarray(self.value)}
+
     def erase(self,
         images: Sequence[torch.Tensor],
-        drawn: Sequence[Sequence[np.ndarray]],
-        rngs: Sequence[random.Random],
+        drawn: Erased,
     ):
         """Overwrite patches in place.
 
         Args:
             images: One float tensor (patches, pixels, channels) per image, normalized, on any device.
             drawn: Positions to erase, from `draw`.
-            rngs: The generators that drew the positions; they also seed the noise.
         """
-        for image, pieces, rng in zip(images, drawn, rngs):
+        for image, pieces, seeds in zip(images, *drawn):
             if not image.is_floating_point():
                 raise TypeError(f'patches have dtype {image.dtype}: normalize them first')
-            for piece in pieces:   # a later piece overwrites an earlier one
+            for piece, seed in zip(pieces, seeds):   # a later piece overwrites an earlier one
                 shape = (len(piece), *image.shape[1:]) if self.mode == 'pixel' else image.shape[-1:]
-                if self.mode != 'const':
-                    value = keyed_noise(rng, shape, image)
+                if self.mode == 'const':
+                    value = on_device(self.value, image.device, image.dtype)
                 else:
-                    value = torch.as_tensor(self.value, dtype=image.dtype, device=image.device)
-                image[torch.as_tensor(piece, dtype=torch.int64, device=image.device)] = value
+                    value = keyed_noise(seed, shape, image)
+                image[on_device(piece, image.device)] = value
 
     def __call__(self,
         patches: torch.Tensor,
@@ -156,12 +171,12 @@ class PatchRandomErasing(Erasing):
             valid = patch_valid.cpu().numpy()
         grids = [tuple((y_x[is_valid].max(0, initial=-1) + 1).tolist())
                  for y_x, is_valid in zip(coordinates, valid)]
-        for image, y_x, is_valid, grid, pieces, rng in zip(
-                patches, coordinates, valid, grids, self.draw(rngs, grids), rngs):
+        for image, y_x, is_valid, grid, pieces, seeds in zip(
+                patches, coordinates, valid, grids, *self.draw(rngs, grids)):
             rows = np.full(grid[0] * grid[1], -1)   # position → row of the patch, or -1 for none
             rows[y_x[is_valid] @ (grid[1], 1)] = np.flatnonzero(is_valid)
             found = [rows[piece] for piece in pieces]
-            self.erase([image], [[piece[piece >= 0] for piece in found]], [rng])
+            self.erase([image], Erased([[piece[piece >= 0] for piece in found]], [seeds]))
         return patches
 
     def __repr__(self) -> str:

@@ -86,6 +86,9 @@ def _check_values(settings: 'AugmentSettings'):
     if settings.rc_padding and mode != 'rc':
         raise ValueError(f"rc_padding={settings.rc_padding} with {mode or 'rrc'!r}: "
                          "padding needs train_crop_mode='rc'")
+    if settings.rc_padding >= min(image_size(settings.input_size)):
+        raise ValueError(f'rc_padding={settings.rc_padding}: must be smaller than both edges of input_size='
+                         f'{settings.input_size}, or a crop could show nothing of the image')
 
 # %% ../../nbs/transforms/65_settings.ipynb #067c3429
 @dataclass(frozen=True)

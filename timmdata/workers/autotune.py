@@ -129,11 +129,12 @@ def _measure_lock(builder: BatchBuilder, keys: Sequence[SampleKey]) -> LockShare
     num = 0
     start = time.perf_counter()
     with suppress(Exception):   # the workers will report the error of a sample
-        builder.load(keys[0], rows)
+        drawn = builder.draw(keys)   # a few µs per image in a batch of the usual size
+        builder.load(keys[0], rows, here=drawn.of_sample(0))
         with stopwatch() as seconds:
-            for key in keys[1:]:
+            for k, key in enumerate(keys[1:], 1):
                 with clock('Python'):
-                    builder.load(key, rows)
+                    builder.load(key, rows, here=drawn.of_sample(k))
                 num += 1
                 if time.perf_counter() - start > 0.1:
                     break

@@ -16,7 +16,8 @@ import torch
 from ..core.ambient import as_in_new_thread
 from ..core.memory_pool import MemoryPool
 from ..pipeline.builder import BatchBuilder, HostBatch
-from ..samplers.keys import SampleKey
+from ..pipeline.sample_transform import DrawnAppearance
+from ..samplers.keys import KeyList, SampleKey
 
 # %% ../../nbs/workers/00_base.ipynb #404bbc34
 class Task:
@@ -35,9 +36,10 @@ class Task:
         refused: dict[int, str] | None = None,
         report: Callable[[int], None] = lambda index: None,
     ):
-        self.keys = list(keys)
+        self.keys = KeyList(keys)
         self.rows = rows
         self._rows: Sequence[Any] = ()   # one entry per sample
+        self._drawn: DrawnAppearance | None = None   # flips and colors of the batch
         self.refused = refused or {}
         self.report = report
         self.cancelled = False
@@ -90,7 +92,10 @@ class Task:
                 self._rows = builder.layout(key.bucket).divide(self.rows, len(self.keys))
             if self._rows:
                 own = self._rows[position]
-            loaded = builder.load(key, own, self.refused.get(key.index, ''))
+            with self._lock:   # drawn once, by the thread that comes first
+                self._drawn = self._drawn or builder.draw(self.keys)
+            here = self._drawn.of_sample(position)
+            loaded = builder.load(key, own, self.refused.get(key.index, ''), here)
         except Exception:
             self.report(-1)
             raise
@@ -107,7 +112,7 @@ class Task:
             return self.finish(error=self._errors[min(self._errors)])
         samples = [self._samples[position] for position in range(len(self.keys))]
         try:
-            result = builder.collate(self.keys, samples, self.rows)
+            result = builder.collate(self.keys, samples, self.rows, self._drawn.on_device)
         except BaseException as error:
             self.finish(error=error)
         else:
@@ -129,7 +134,7 @@ class Task:
             self._is_finished = True
         self._result = result
         self._error = error
-        self._samples, self._errors, self.rows, self._rows = {}, {}, None, ()
+        self._samples, self._errors, self.rows, self._rows, self._drawn = {}, {}, None, (), None
         self.loading = list   # returns an empty list; the old function may hold a worker
         self.done.set()
 

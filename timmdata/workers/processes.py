@@ -426,7 +426,7 @@ class ProcessPool(SupervisedPool):
         builder: BatchBuilder,
         settings: WorkerSettings,
         slot_bytes: int = 0,
-        max_lent: int = 2,
+        max_lent: int = 3,
     ):
         check_may_start()
         settings = replace(settings, worker_type='processes')
@@ -440,7 +440,7 @@ class ProcessPool(SupervisedPool):
             raise
 
     def _start(self, settings: WorkerSettings, slot_bytes: int, max_lent: int) -> Lifetime:
-        self.slots = SlotPool(settings.num_ahead + 3, slot_bytes, max_lent)
+        self.slots = SlotPool(settings.num_ahead + 1 + max_lent, slot_bytes, max_lent)
         spec = WorkerSpec(self.builder, self.slots, settings)
         self._supervisor = ProcessSupervisor(spec, _context(self.builder, settings))
         return Lifetime(self, self._supervisor.stop, [self._supervisor.ended])

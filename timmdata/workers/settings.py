@@ -66,7 +66,7 @@ class WorkerSettings:
         worker_type: 'threads', 'processes' or 'ray'; 'auto': processes for your own code or several workers.
         threads_per_worker: Threads per process; `worker_type='auto'` may raise it above eight workers.
         prefetch_factor: Batches made ahead per process or actor, or by all threads together; None: 2.
-        persistent_workers: Keep the workers between epochs.
+        persistent_workers: Keep the workers between epochs; they begin the next one while one ends.
         timeout: Seconds to wait for a batch; 0: no limit.
         multiprocessing_context: Start method: 'fork', 'spawn' or 'forkserver'; None: Python's default.
         worker_init_fn: Function called in each worker process with the worker's number.

@@ -18,6 +18,7 @@ from io import BytesIO
 from multiprocessing import reduction
 from typing import Any
 
+import numpy as np
 import torch
 
 from ..core.memory_pool import watch
@@ -117,6 +118,9 @@ def _view(
     return slot[offset:offset + num_bytes].view(dtype).as_strided(shape, stride)
 
 # %% ../../nbs/workers/20_shared_memory.ipynb #838888ba
+_OF_NUMPY = {torch.from_numpy(np.zeros(0, kind)).dtype for kind in '?bBhilefd'}
+
+
 class _Packer(pickle.Pickler):
     "Pickle everything except large tensors, which go into a slot of shared memory."
 
@@ -140,9 +144,12 @@ class _Packer(pickle.Pickler):
             value.data_ptr() - self.slot.data_ptr(), value.dtype, tuple(value.shape), value.stride())
 
     def reducer_override(self, value: Any) -> Any:
-        "Copy a tensor that is a small part of large memory; torch would pickle all of the memory."
+        "Copy a tensor that is a small part of large memory, of which torch would pickle all; NumPy pickles others much faster."
         if type(value) is not torch.Tensor or value.layout != torch.strided:
             return NotImplemented
+        is_plain = value.device.type == 'cpu' and not value.requires_grad and not vars(value)
+        if is_plain and value.dtype in _OF_NUMPY and value.is_contiguous():
+            return torch.from_numpy, (value.numpy(),)
         is_part = value.untyped_storage().nbytes() > max(LARGE, value.nbytes)
         return value.detach().clone().__reduce_ex__(5) if is_part else NotImplemented
 
@@ -215,7 +222,7 @@ class SlotPool:
     def __init__(self,
         num_slots: int,
         slot_bytes: int,
-        max_lent: int = 2,
+        max_lent: int = 3,
     ):
         self.slot_bytes = math.ceil(slot_bytes / 64) * 64
         self.max_lent = max_lent
