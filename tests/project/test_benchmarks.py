@@ -60,6 +60,8 @@ def test_readme_has_the_tables_of_the_peers(monkeypatch):
     for name in 'peers', 'packed', 'views', 'naflex': assert results.peers_table(results.read_results(name)['results']) in text
     assert results.naflex_table(results.read_results('naflex')['epochs']) in text
     assert results.decode_table(results.read_results('decode_limit')['cores']) in text
+    host = results.read_results('host_cost')
+    assert results.host_cost_table(host['works'], host['before']) in text
     gpu = results.read_results('gpu-h100')['parts']
     assert results.headroom_table(gpu['headroom']['models']) in text
     assert results.cores_table(gpu['cores']['images_per_s']) in text and results.kernels_table(gpu['kernels']['works']) in text
