@@ -2,11 +2,12 @@
 
     python benchmarks/host_cost.py [--batch-size 256] [--rounds 25] [--out NAME]
 
-A worker has made the batch and drawn for it; this process restores what was drawn and queues the work of the device. Python calls, torch
-operations, copies to the device and copies that would wait for it are counted on torch's device `meta`, which has shapes but no values.
-Microseconds are measured on images of 4 × 4 pixels in the CPU's memory that take the device's way, with what was drawn for 224 × 224 pixels
-and ten classes: arithmetic costs little, and Python and torch's dispatch cost what they cost for a GPU. `time.thread_time` leaves out what other processes do; the least of all rounds counts. The numbers of `before`, in the file of the
-results, were counted in the same way with commit 9e0ff73d, which drew for each image in the training process.
+A worker has made the batch and drawn for it; this process restores what was drawn and queues the work of the device. Torch's operations,
+copies to the device and copies that would wait for it are counted on torch's device `meta`, which has shapes but no values. Microseconds
+and Python calls are those for images of 4 × 4 pixels in the CPU's memory that take the device's way, with what was drawn for 224 × 224
+pixels and ten classes: arithmetic costs little, and Python and torch's dispatch cost what they cost for a GPU. `time.thread_time` leaves
+out what other processes do; the least of all rounds counts. The numbers of `before`, in the file of the results, were counted in the same
+way with commit 9e0ff73d, which drew for each image in the training process.
 """
 import argparse
 import pickle
@@ -29,8 +30,9 @@ WORKS = {   # each has all of the one before
     '… and mixing': dict(re_prob=0.25, re_mode='pixel', mixup=timmdata.Mixup(**MIXUP)),
     'erasing with zeros, mixing': dict(re_prob=0.25, mixup=timmdata.Mixup(**MIXUP)),
     'mixing by element': dict(color_jitter=None, mixup=timmdata.Mixup(**MIXUP, mode='elem')),
-    'DINO: hue, blur, grayscale, solarize too': dict(color_jitter=(0.4, 0.4, 0.2, 0.1), color_jitter_prob=0.8, gaussian_blur_prob=0.5, gaussian_blur_radius=(0.1, 2.),
-                 grayscale_prob=0.2, solarize_prob=0.2)}
+    'DINO: hue, blur, grayscale, solarize too': dict(
+        color_jitter=(0.4, 0.4, 0.2, 0.1), color_jitter_prob=0.8, gaussian_blur_prob=0.5, gaussian_blur_radius=(0.1, 2.),
+        grayscale_prob=0.2, solarize_prob=0.2)}
 
 
 class Counter(TorchDispatchMode):

@@ -20,7 +20,6 @@ from grids import full, quick
 from loader_parts import Coded, CountingReader, Failing, Gated, children, nothing_is_left, program, wait_until
 from own_state import PIXELS, Epochs
 from PIL import Image
-from timmdata.pipeline.fetch import BatchBuilder, HostBatch, SampleLoader
 from torch.utils.data import DataLoader, Dataset, RandomSampler
 from training_parts import BATCH, INLINE, PROCESSES, THREADS, assert_equal, collected, copied, few_images, training, workers
 
@@ -29,8 +28,11 @@ from timmdata.datasets.image_dataset import ImageDataset
 from timmdata.loader import create_loader
 from timmdata.loaders.batch_loader import BatchLoader, BatchSettings
 from timmdata.loaders.stats import LoaderStats
+from timmdata.pipeline.builder import BatchBuilder, HostBatch
 from timmdata.pipeline.params import ParamSampler
+from timmdata.pipeline.sample_loader import SampleLoader
 from timmdata.pipeline.sample_transform import SampleTransform
+from timmdata.readers.base import Reader
 from timmdata.samplers.batch_schedule import ScheduledBatchSampler
 from timmdata.samplers.epoch import EpochSampler
 from timmdata.samplers.token_plan import TokenPlan
@@ -268,11 +270,23 @@ def of_own_sampler(dataset): return noting(dataset, lambda data: EpochSampler(da
 def of_restarting_workers(dataset): return noting(dataset, persistent_workers=False)
 def without_workers(dataset): return noting(dataset, num_ahead=0)
 def of_own_reader(dataset): return noting(ImageDataset(dataset.dataset.root, CountingReader(dataset.dataset.root, 'val')))
+class Plain(Reader):
+    "Reads what another reader reads; timmdata's reader of chosen rows is around it if samples are excluded."
+    is_thread_safe = True
+    def __init__(self, inner): self.inner = inner
+    def __len__(self): return len(self.inner)
+    def __getitem__(self, index): return self.inner[index]
+    def filename(self, index, basename=False, absolute=False): return self.inner.filename(index, basename, absolute)
+
+
+def of_own_reader_in_another(dataset):
+    reader = Plain(CountingReader(dataset.dataset.root, 'val'))
+    return noting(ImageDataset('', reader, exclude=[reader.filename(0)]))
 def of_own_dataset(dataset): return noting(Coded(22))
 
 
-@pytest.mark.parametrize('make', [of_own_sampler, of_restarting_workers, without_workers, of_own_reader, of_own_dataset],
-                         ids=lambda make: make.__name__)
+@pytest.mark.parametrize('make', [of_own_sampler, of_restarting_workers, without_workers, of_own_reader, of_own_reader_in_another,
+                                  of_own_dataset], ids=lambda make: make.__name__)
 def test_nothing_is_begun_early_where_it_could_differ(dataset, make):
     "Without copies of the user's objects, their code sees at once what the user changes, whatever it is."
     loader, pool = make(dataset)

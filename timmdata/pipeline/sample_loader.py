@@ -72,7 +72,9 @@ def is_read_by_user(
     Args:
         base: Dataset that reads them.
     """
-    parts = base, base.reader
+    parts = [base, base.reader]
+    while hasattr(parts[-1], 'reader'):   # as with exclude=
+        parts.append(parts[-1].reader)
     return base.target_transform is not None or not all(type(part).__module__.startswith('timmdata.') for part in parts)
 
 
