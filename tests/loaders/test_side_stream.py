@@ -374,3 +374,17 @@ def test_what_has_no_tensor_is_not_copied():
     names = UserList(['a', 'b'])
     moved = move_to_device([torch.zeros(2), names, range(3), 'text'], torch.device('meta'))
     assert moved[1] is names and moved[2] == range(3) and type(moved) is list
+
+
+def test_only_the_content_is_searched_for_tensors():
+    "The keys of a batch are not walked through, which took milliseconds of the training process."
+    class Closed:
+        def __iter__(self): raise AssertionError('searched')
+
+    def stage(batch):
+        stream.note('stage', int(batch[0][0]))
+        return batch, Closed()
+
+    stream = RecordingStream()
+    staged = list(iterate_ahead(numbers(3), stage, stream, content=lambda staged: staged[0]))
+    assert len(staged) == 3 and [entry[1] for entry in stream.log if entry[0] == 'hand over'] == [[0, 0], [1, 1], [2, 2]]

@@ -77,7 +77,7 @@ def batch_numbers(
     mean: Sequence[float],
     std: Sequence[float],
 ) -> dict[str, np.ndarray]:
-    """List what the device needs to change a batch; all numbers are exact in float32.
+    """List what the device needs to change a batch; it computes in float32.
 
     Args:
         drawn: Flips, blur and solarization of each image.
