@@ -20,7 +20,7 @@ distributed.init_process_group('gloo')
 rank, state, seen = distributed.get_rank(), Path(folder)/'state.json', []
 dataset = ImageDataset(url, split='val')
 loader = create_loader(dataset, 32, batch_size, is_training=True, seed=5, distributed=True, num_workers=1, worker_type='threads',
-                       device='cpu')
+                       device='cpu', persistent_workers=False)   # of one epoch only
 if state.exists(): loader.load_state_dict(json.loads(state.read_text()))
 distributed.barrier()
 for step, (images, _) in enumerate(loader, 1):

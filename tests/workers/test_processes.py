@@ -127,10 +127,10 @@ def test_many_keys_and_large_batches_do_not_block_each_other():
     assert sum(1 for _ in loader) == 32
 
 
-def no_image(key, row, refuse): return 0
+def no_image(key, row, refuse, here): return 0
 
 
-def large_batch(keys, samples, rows):
+def large_batch(keys, samples, rows, on_device):
     time.sleep(0.05)
     return HostBatch(b'0' * 3_000_000, keys)
 

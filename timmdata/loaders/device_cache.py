@@ -57,7 +57,8 @@ def draw_crops(
     """
     settings = sampler.settings
     if not settings.is_random:
-        params = sampler.sample_params(*size, keys[0])   # the same for all
+        height, width = size
+        params = sampler.sample_params(height, width, keys[0])   # the same for all
         return np.array([[k, *params.crop, *params.offset] for k in chosen])
     numbers = numbers_of(keys, CROP)
     starts, lengths, offsets = [], [], []

@@ -143,10 +143,11 @@ def _place(pixels: np.ndarray, row: torch.Tensor, offset: Sequence[int], setting
     "Crop or pad a resized crop (h, w, C) to its row, as `crop_or_pad` does with PIL images, but without a copy."
     out = row.numpy().transpose(1, 2, 0)   # the row's own memory
     height, width, _ = out.shape
-    if settings.padding_mode != 'constant':   # NumPy can reflect repeatedly, torch only once
+    mode: Any = settings.padding_mode
+    if mode != 'constant':   # NumPy can reflect repeatedly, torch only once
         before = [max(-first, 0) for first in offset]
         after = [max(first + wanted - edge, 0) for first, wanted, edge in zip(offset, out.shape, pixels.shape)]
-        pixels = np.pad(pixels, [*zip(before, after), (0, 0)], settings.padding_mode)
+        pixels = np.pad(pixels, [*zip(before, after), (0, 0)], mode)
         offset = [max(first, 0) for first in offset]
     top, left = offset
     shown = pixels[max(top, 0):max(top + height, 0), max(left, 0):max(left + width, 0)]
