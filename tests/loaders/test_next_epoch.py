@@ -517,7 +517,7 @@ def test_threads_see_what_no_object_refers_to():
 
 
 @quick(1, 'settings', [FORK, THREADS], ids=['processes', 'threads'])
-@pytest.mark.parametrize('prefetcher', [True, False])
+@quick(1, 'prefetcher', [False, True])
 def test_a_switch_of_mixing_between_two_epochs_counts_from_the_first_batch(dataset, settings, prefetcher):
     "Also one that is back by then: workers read it when they mix a batch."
     def story(settings):

@@ -336,7 +336,7 @@ def test_draws_are_distributed_as_torchvisions(name, num):
         theirs = np.array([RandomResizedCrop.get_params(picture, settings.scale, settings.ratio) for _ in keys], float)
         for ours, other in zip(crops.T, theirs.T): check_alike(ours, other)
         check_alike(crops[:, 2] * crops[:, 3], theirs[:, 2] * theirs[:, 3])
-        looks = [sampler.appearance_params(key) for key in keys]
+        looks = sampler.appearance(keys).rows()
         jitter = ColorJitter(*settings.color_jitter)
         ranges = jitter.brightness, jitter.contrast, jitter.saturation, jitter.hue
         _, *factors = zip(*(jitter.get_params(*ranges) for _ in keys))
