@@ -32,7 +32,7 @@ from buffer_parts import (
 from grids import full, quick
 from loader_parts import Coded, Slow, children, nothing_is_left, program, wait_until
 
-from timmdata import BatchBuffer, create_loader
+from timmdata import BatchBuffer, ImageDataset, PrefetchLoader, create_loader
 from timmdata.buffer import BatchBufferError, remove_buffer
 from timmdata.buffer.buffer import default_directory, remove_stale
 from timmdata.buffer.store import PRODUCER, BatchStore
@@ -390,3 +390,17 @@ def test_a_capacity_for_too_few_batches_says_how_large_they_are():
     with create_loader(Coded(64), 64, 8, device='cpu', num_workers=1, buffer=200_000) as loader:
         with pytest.raises(BatchBufferError, match=r'room for 1 of 4 required batches \(\d\d+\.?\d? KB each\): .*batches=256'):
             next(iter(loader))
+
+
+def test_a_buffer_of_a_loader_whose_workers_draw_draws_itself(samples, tmp_path):
+    "As made by hand: what the workers drew is not kept, because settings may change until a batch is used."
+    settings = dict(is_training=True, seed=1, num_workers=0, device='cpu', re_prob=0.5)
+    loader = create_loader(ImageDataset(samples/'train'), 32, 16, **settings)
+    assert next(loader.loader.host_batches()).drawn is not None
+    loader.set_epoch(0)
+    expected = [images.clone() for images, _ in loader]
+    loader.set_epoch(0)
+    with BatchBuffer(loader.loader, capacity=4, directory=tmp_path) as buffer:
+        with PrefetchLoader(buffer, device='cpu', batch_transform=loader.batch_transform) as kept:
+            found = [images.clone() for images, _ in kept]
+    assert all(map(torch.equal, found, expected)) and len(found) == len(expected)

@@ -104,7 +104,8 @@ def encode_batch(
         parts of the file's content; tensors are not copied
     """
     parts = []
-    text = json.dumps({**host._asdict(), 'batch': _describe(host.batch, parts)}).encode()
+    described = {'batch': _describe(host.batch, parts), 'keys': host.keys, 'position': host.position}
+    text = json.dumps(described).encode()
     # pad, so that each tensor starts at a multiple of it
     text += b' ' * (-(_HEADER.size + len(text)) % _ALIGNMENT)
     check = zlib.crc32(f'{name} {len(text)}'.encode())
