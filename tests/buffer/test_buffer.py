@@ -400,7 +400,7 @@ def test_a_buffer_of_a_loader_whose_workers_draw_draws_itself(samples, tmp_path)
     loader.set_epoch(0)
     expected = [images.clone() for images, _ in loader]
     loader.set_epoch(0)
-    with BatchBuffer(loader.loader, capacity=4, directory=tmp_path) as buffer:
+    with BatchBuffer(loader.loader, batches=4, directory=tmp_path) as buffer:
         with PrefetchLoader(buffer, device='cpu', batch_transform=loader.batch_transform) as kept:
             found = [images.clone() for images, _ in kept]
     assert all(map(torch.equal, found, expected)) and len(found) == len(expected)
