@@ -35,7 +35,7 @@ def rounded(
 
 
 WORKS = {'train': 'crop, flip', 'jitter': '… and color jitter', 'eval': 'evaluation', 'phone': '12 megapixels',
-         'dino': "DINO's ten views", 'simclr': "SimCLR's two views",
+         'dino': "DINO's ten views", 'simclr': "SimCLR's two views", 'segment': 'photos and masks, 512 pixels',
          'schedule': '128 to 1024 patches', 'seq256': '256', 'seq1024': '1024', 'schedule_ra': 'RandAugment',
          'seq_eval': 'evaluation, 576'}
 
@@ -144,7 +144,7 @@ def cores_table(
 
 
 if __name__ == '__main__':
-    for name in 'peers', 'packed', 'views', 'naflex': print(peers_table(read_results(name)['results']), end='\n\n')
+    for name in 'peers', 'packed', 'views', 'masks', 'naflex': print(peers_table(read_results(name)['results']), end='\n\n')
     print(naflex_table(read_results('naflex')['epochs']), end='\n\n')
     print(decode_table(read_results('decode_limit')['cores']))
     host = read_results('host_cost')

@@ -12,7 +12,9 @@ Five lines with sample photos; your own folder needs one subfolder per class, wi
 Main names; see their help, such as help(create_loader), for details:
 
 - ImageDataset: read a folder, a tar or a table ('labels.csv'); relabel: change the classes; create_dataset: open a dataset by name
+- Mixture: use several datasets in fixed proportions; their classes are joined by name
 - create_loader: load training and evaluation batches, with all of timm's settings; Mixup: mixup and CutMix; View: several crops per image
+- Mask, Boxes, Points: what follows an image, as in create_loader(…, follow={'mask': Mask()})
 - create_naflex_loader, NaFlex: load images of every shape as sequences of patches, padded or packed
 - write_pack: copy a dataset into a few large files, from which training reads faster
 - get_recipe, list_recipes: use published settings by name

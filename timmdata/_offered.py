@@ -20,6 +20,7 @@ from .readers.target_fields import MultiLabelTarget as MultiLabelTarget
 from .readers.factory import create_reader as create_reader
 from .datasets.image_dataset import ImageDataset as ImageDataset, IterableImageDataset as IterableImageDataset
 from .datasets.relabel import LabelMap as LabelMap, relabel as relabel
+from .datasets.mixture import Mixture as Mixture
 from .datasets.voc import voc_table as voc_table
 from .datasets.factory import create_dataset as create_dataset
 from .datasets.packing import write_pack as write_pack
@@ -45,6 +46,7 @@ from .transforms.auto_augment import (
 from .transforms.mixup import Mixup as Mixup
 from .transforms.naflex_mixup import NaFlexMixup as NaFlexMixup
 from .pipeline.collate import FastCollateMixup as FastCollateMixup
+from .pipeline.follow import Boxes as Boxes, Mask as Mask, Points as Points
 from .pipeline.naflex import NaFlex as NaFlex
 from .pipeline.patch_formats import (
     as_siglip2 as as_siglip2, unpad_batch as unpad_batch, unpatchify as unpatchify,

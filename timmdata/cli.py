@@ -204,13 +204,14 @@ def _demo(data, split, skip, exclude, input_size, batch_size, num_workers, out):
     _ANY_DATA, _ANY_SPLIT, *_FAULTS,
     ('--out', str, None, 'Output folder, where a stopped run resumes; default: inspection in the current folder, '
                          'or beside the data if that folder is in it'),
+    ('--masks', str, None, 'Folder of masks to check, too, with the names of the images except for the ending'),
     _INPUT_SIZE,
     ('--crop-pct', float, 0.875,
      'Evaluation crop: input size divided by the size that images are resized to'),
     ('--near', int, 4, 'Maximum number of differing bits, of 64, between similar images'),
     ('--exact', bool, False, 'Find only exact copies, not similar images'),
     ('--num-threads', int, None, 'Threads that read and decode; default: one per core'))
-def _inspect(data, split, skip, exclude, out, exact, **settings):
+def _inspect(data, split, skip, exclude, out, exact, masks, **settings):
     from timmdata.core.faults import listed
     from timmdata.datasets.outputs import output_path
     from timmdata.inspection.findings import KINDS
@@ -219,9 +220,9 @@ def _inspect(data, split, skip, exclude, out, exact, **settings):
     datasets = _open(data, split, skip, exclude)
     readers = [dataset.reader for dataset in datasets.values()]
     path = output_path(out, 'inspection', readers, option='--out')
-    found = inspect_data(datasets, path, exact=exact or None, **settings)
+    found = inspect_data(datasets, path, masks=masks, exact=exact or None, **settings)
     _say(found)
-    for kind in ('unreadable', 'conflict'):
+    for kind in ('unreadable', 'no_mask', 'mask_unreadable', 'mask_size', 'conflict'):
         names = [name for _, name in found.rows(kind)]
         if names:
             _say(f'{KINDS[kind].title}: {listed(names, 5)}')

@@ -20,9 +20,11 @@ from .core.arguments import Arguments, warn_caller
 from .core.checks import check_choice
 from .core.sample import image_size
 from .datasets.image_sizes import image_sizes
+from .datasets.wrappers import base_datasets
 from .loaders.batch_loader import BatchSettings
 from .loaders.prefetch import adapt_statistics
 from .pipeline.batch_transform import BatchTransform, BatchTransformSettings, DeviceTransform
+from .pipeline.follow import Followers
 from .pipeline.naflex import NaFlex
 from .pipeline.params import ParamSampler
 from .pipeline.patches import PatchBatchTransform, PatchTransform, SequenceParams
@@ -33,6 +35,7 @@ from .samplers.epoch import EpochSampler
 from .samplers.token_plan import TokenPlan
 from .transforms.naflex_mixup import NaFlexMixup
 from .transforms.patch_erasing import PatchRandomErasing
+from .transforms.policy import Policy
 from .transforms.random_erasing import ErasingSettings
 from .transforms.settings import AugmentSettings
 
@@ -61,6 +64,24 @@ def _size_and_channels(
         return size, input_size[-3]
     return size, len(mean) if isinstance(mean, Sequence) else 3
 
+
+def _make_followers(given: Arguments) -> Followers:
+    "Make what changes the fields that follow the image; all parts of the dataset must have the same fields."
+    bases = base_datasets(given.dataset)
+    images = [name for base in bases for name in getattr(getattr(base, 'reader', None), 'image_fields', ())]
+    left_out = [name for name in images if name not in (given.follow or ())]
+    if left_out and given.transform is None:
+        raise ValueError(
+            f'the dataset has the field {left_out[0]!r}, and it would not be cropped and flipped as its image is: pass '
+            f"follow={{'{left_out[0]}': Mask()}}")
+    if given.follow is None:
+        return Followers({})
+    found = {tuple(getattr(base, 'field_names', ())) for base in bases}
+    if len(found) > 1:
+        named = ' and '.join(', '.join(names) or 'unknown ones' for names in sorted(found))
+        raise ValueError(f'follow needs the same fields in all parts of the dataset, but they have {named}')
+    return Followers(given.follow, *found)
+
 # %% ../nbs/18_formats.ipynb #cdd3eee4
 class ImageFormat:
     """Format batches of images of one size, or of one size per batch.
@@ -84,6 +105,7 @@ class ImageFormat:
             re_num_splits=re_num_splits)
         self.batches = given.make(BatchSettings)
         check_choice('color_jitter_mode', given.color_jitter_mode, ('fused', 'exact'))
+        self.followers = _make_followers(given)
         self.in_worker = given.collate_fn is not None or given.color_jitter_mode == 'exact'
         self._make_settings()
         self._check_mixup()
@@ -111,7 +133,8 @@ class ImageFormat:
 
     def _own(self) -> dict[str, Any]:
         names = 'transform', 'collate_fn', 'mixup', 'color_jitter_mode', 'valid_mask'
-        return {'input_size': self.size, **{name: getattr(self.given, name) for name in names}}
+        own = {'input_size': self.size, **{name: getattr(self.given, name) for name in names}}
+        return {**own, 'follow': self.followers} if self.followers else own   # older states do not have it
 
     def plan(self,
         sampler: EpochSampler,
@@ -159,6 +182,11 @@ class ImageFormat:
         Args:
             augment: Augmentation settings.
         """
+        policy = augment.policy
+        if self.followers and policy and type(policy).apply is not Policy.apply:
+            raise ValueError(
+                f'follow and {type(policy).__name__} cannot be used together: nothing can follow its changes, because it '
+                'does not apply operations one after another; use another auto_augment, such as rand-m9-mstd0.5')
         return ParamSampler(augment, self.in_worker)
 
     def batch_transform(self,

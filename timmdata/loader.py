@@ -26,7 +26,8 @@ from .core.cores import available_cores
 from .core.rng import seed_all
 from .datasets.augmix import AugMixDataset, without_splits
 from .datasets.cache import CacheSettings, cached_dataset
-from .datasets.relabel import classes_of, targets_of
+from .datasets.mixture import Mixture
+from .datasets.relabel import RelabeledDataset, classes_of, targets_of
 from .datasets.user_state import AssignedTransform
 from .datasets.wrappers import base_datasets
 from .formats import CustomFormat, FormatParts, ImageFormat, PatchFormat, ViewsFormat
@@ -62,7 +63,7 @@ for _name, _others in _OTHER_NAMES.items():
     _HINTS.update(dict.fromkeys(_others.split(), f'did you mean {_name}?'))
 _WANT = {   # type → what to pass
     Callable: 'a function', torch.Generator: 'a torch.Generator',
-    Mapping: 'a dict, name → index', torch.dtype: 'a type such as torch.float16',
+    Mapping: 'a dict', torch.dtype: 'a type such as torch.float16',
     Sequence: 'a list, one for each choice',
     MixingSwitch: 'a timmdata.Mixup, such as Mixup(mixup_alpha=0.2, num_classes=…)'}
 
@@ -76,6 +77,7 @@ def create_loader(
     is_training: bool = False,
     *,
     class_to_idx: Mapping[str, int] | None = None,
+    follow: Mapping[Any, Callable] | None = None,
 
     # Order
     seed: int | None = None,
@@ -187,6 +189,7 @@ def create_loader(
         batch_size: Samples per batch (timm: required).
         is_training: True: augment, shuffle and drop an incomplete last batch.
         class_to_idx: Classes and indexes that the dataset must have (not in timm).
+        follow: Fields that follow the image: name → `Mask`, `Boxes`, `Points` or a function (not in timm).
 
     Order:
         seed: Seed of order, pixels and erasing; None: rank 0 draws it from generator (not in timm).
@@ -304,7 +307,7 @@ def make_loader(
     """
     given = _read_timm_forms(given)
     _check_values(given)
-    _check_dataset(given.dataset, given.is_training)
+    _check_dataset(given.dataset, given.is_training, needs_labels=given.follow is None)
     if given.class_to_idx is not None:
         check_class_map(classes_of(given.dataset), given.class_to_idx)
     is_stream = isinstance(given.dataset, IterableDataset)
@@ -346,11 +349,13 @@ def _make_builder(
 ) -> BatchBuilder:
     "Make the object that makes the batches, in any worker."
     shape = format.channels, *format.size
-    samples = SampleLoader(dataset, parts.sample_transforms, given.transform, shape)
+    samples = SampleLoader(dataset, parts.sample_transforms, given.transform, shape, followers=format.followers)
     in_workers = parts.batch_transform if _finishes_batches(given) else None
     is_early = in_workers is None and given.collate_fn is None and given.buffer is None and parts.sample_transforms
     draws_for = parts.batch_transform if is_early else None
     parts.batch_transform.is_for_cpu = given.device.type == 'cpu'
+    if given.collate_fn is None:   # which gets finished fields, and may return anything
+        parts.batch_transform.followers = format.followers
     return BatchBuilder(samples, given.collate_fn, in_workers, given.valid_mask, own_transform, draws_for)
 
 # %% ../nbs/20_loader.ipynb #c15d9c49
@@ -394,7 +399,7 @@ def _watch_transform(given: Arguments, format: ImageFormat) -> AssignedTransform
             f'the {type(given.dataset).__name__} has a transform, which is applied to each image before the crop, flip '
             'and colors of create_loader (timm drops it): to replace these, pass it to create_loader as transform=; '
             'otherwise omit it')
-    names = [name for name in ('cache', 'input_size_choices', 'num_aug_splits') if given.is_given(name)]
+    names = [name for name in ('cache', 'input_size_choices', 'num_aug_splits', 'follow') if given.is_given(name)]
     refusal = ''
     if names:
         refusal = (
@@ -408,12 +413,16 @@ REFUSED: list[Refusal] = [   # See `refuse_together`.
      'evaluation reads every sample once, without changes; these are for training only',
      'mixup, scaled_decode, num_aug_repeats, num_aug_splits, input_size_choices, weights, '
      'balanced_batches, samples_per_epoch, views'),
+    ('a mixture', 'the proportions decide the order; weights inside a source belong to the Mixture',
+     'weights, balanced_batches, num_aug_repeats'),
     ('a stream', 'a stream decides its own order', 'shuffle, sampler'),
     ('a stream', 'the samples of a stream have no index',
      'cache, num_aug_repeats, num_aug_splits, input_size_choices, pad_last, valid_mask, weights, '
      "balanced_batches, samples_per_epoch, buffer, views, naflex, worker_type='ray'"),
     ('sampler', 'the sampler decides on samples and their order',
      'shuffle, weights, balanced_batches, samples_per_epoch'),
+    ('follow', 'nothing follows what this does to the images',
+     "transform, mixup, num_aug_splits, naflex, cache='device'"),
     ('weights', 'the weights decide the order', 'balanced_batches, shuffle, num_aug_repeats'),
     ('balanced_batches', 'the classes take turns', 'shuffle, num_aug_repeats'),
     ('samples_per_epoch', 'the repeats decide the number of samples', 'num_aug_repeats'),
@@ -458,7 +467,7 @@ NO_EFFECT: list[Refusal] = [
 
 def _check_together(given: Arguments, is_stream: bool):
     "Raise ValueError if arguments exclude each other; warn about arguments that have no effect."
-    refuse_together(given, REFUSED, {'a stream': is_stream})
+    refuse_together(given, REFUSED, {'a stream': is_stream, 'a mixture': isinstance(given.dataset, Mixture)})
     for what, why, others in NO_EFFECT:
         name, _, value = what.partition('=')
         if repr(getattr(given, name)) != value:
@@ -616,7 +625,7 @@ def _check_values(given: Arguments):
 # %% ../nbs/20_loader.ipynb #c972ed52
 def _parts_of(dataset: Any) -> list[Any]:
     "Return the dataset and all datasets inside it, as in torch's Subset and ConcatDataset."
-    inside = [dataset.dataset] if isinstance(dataset, Subset) else []
+    inside = [dataset.dataset] if isinstance(dataset, (Subset, RelabeledDataset)) else []
     if isinstance(dataset, (ConcatDataset, ChainDataset)):
         inside = list(dataset.datasets)
     found = [dataset]
@@ -629,8 +638,8 @@ def _parts_of(dataset: Any) -> list[Any]:
 _CONTAINERS = list, tuple, range, Mapping, np.ndarray, torch.Tensor
 
 
-def _check_dataset(dataset: Any, is_training: bool):
-    "Raise an error unless the dataset yields samples, without reading its files."
+def _check_dataset(dataset: Any, is_training: bool, needs_labels: bool):
+    "Raise an error unless the dataset yields samples, without reading its files; warn if it has no labels, but needs them."
     if isinstance(dataset, (str, PathLike)):
         path = os.fspath(dataset)
         raise TypeError(f'dataset is the path {path!r}: pass ImageDataset({path!r})')
@@ -656,8 +665,13 @@ def _check_dataset(dataset: Any, is_training: bool):
     if any(isinstance(part, AugMixDataset) for part in parts):
         raise ValueError('AugMixDataset is inside another dataset: wrap it around the outermost '
                          'one, or pass num_aug_splits instead')
+    if any(isinstance(part, Mixture) for part in parts[1:]):
+        raise ValueError(
+            'a Mixture is inside another dataset, so its proportions would have no effect: take subsets and change labels '
+            'of its sources, and make the Mixture last')
     for base in base_datasets(dataset):
-        if getattr(base, 'is_labeled', True):
+        has_target = 'target' in getattr(base, 'field_names', ['target'])
+        if getattr(base, 'is_labeled', True) or not (needs_labels and has_target):
             continue
         warn_caller(
             f'no image of {getattr(base, "root", "the data")} has a class, so every target is -1: '

@@ -438,3 +438,28 @@ def test_a_file_that_is_gone_is_an_error_of_its_sample(damaged, tmp_path):
 def test_a_limit_is_bytes_and_an_error_says_how_to_give_it(val, given, message):
     with pytest.raises((ValueError, TypeError), match=message):
         create_loader(val, 32, 8, device='cpu', num_workers=0, cache=given)
+
+
+def test_a_cache_keeps_masks_and_values(tmp_path):
+    "Also of samples that could not be read at first; a value or a mask that changes makes a new cache."
+    for kind in 'images', 'masks': (tmp_path/kind).mkdir()
+    for k in range(4):
+        Image.new('RGB', (40, 30), (10 * k, 0, 0)).save(tmp_path/'images'/f'{k}.png')
+        Image.new('L', (40, 30), k).save(tmp_path/'masks'/f'{k}.png')
+    rows = [f'images/{k}.png,{k}.5,masks/{k}.png' for k in range(4)]
+    (tmp_path/'t.csv').write_text('\n'.join(['path,weight,mask', *rows]))
+    def made(): return ImageDataset(tmp_path/'t.csv', target_key=None, weight_key='weight', mask_key='mask', on_error='skip')
+    settings = CacheSettings(where='disk', directory=tmp_path/'cache', short_side=16)
+    whole = (tmp_path/'images'/'2.png').read_bytes()
+    (tmp_path/'images'/'2.png').write_bytes(b'damaged')
+    cached = cached_dataset(made(), settings)
+    assert cached.field_names == ['image', 'weight', 'mask'] and made()[1][1] == 1.5
+    with pytest.warns(RuntimeWarning): assert cached[2] is None
+    (tmp_path/'images'/'2.png').write_bytes(whole)
+    for k in (0, 1, 3, 2):
+        image, weight, mask = cached[k]
+        assert weight == k + 0.5 and image.size == mask.size == (21, 16) and mask.getextrema() == (k, k)
+    (tmp_path/'t.csv').write_text((tmp_path/'t.csv').read_text().replace('1.5', '7'))
+    assert cached_dataset(made(), settings)[1][1] == 7
+    Image.new('L', (40, 30), 99).save(tmp_path/'masks'/'1.png')
+    assert cached_dataset(made(), settings)[1][2].getextrema() == (99, 99)

@@ -1079,3 +1079,227 @@ def test_a_pack_of_smaller_images_survives_a_broken_exif_block(tmp_path):
     (tmp_path/'photos'/'a'/'x.png').write_bytes(png[:33] + chunk + png[33:])
     report = write_pack(ImageDataset(tmp_path/'photos'), tmp_path/'packed', short_side=32)
     assert report.num_samples == 1 and ImageDataset(tmp_path/'packed')[0][0].size == (42, 32)
+
+
+# ---- further fields: masks, weights, boxes
+
+def segmented(root: Path, sizes=((90, 60), (60, 90), (40, 40), (130, 70), (71, 53))) -> Path:
+    "Images whose color is a code of the index in their mask, which is random blocks; the names of masks end in .png."
+    rng = np.random.default_rng(0)
+    for kind in 'images', 'masks': (root/kind).mkdir(parents=True)
+    for k, (width, height) in enumerate(sizes):
+        mask = rng.integers(0, 6, (height // 8 + 1, width // 8 + 1), np.uint8).repeat(8, 0).repeat(8, 1)[:height, :width]
+        Image.fromarray(np.stack([40 * mask, 255 - 40 * mask, mask * 0], -1)).save(root/'images'/f'{k}.png')
+        Image.fromarray(mask).save(root/'masks'/f'{k}.png')
+    return root
+
+
+def listed_rows(root: Path) -> Path:
+    "A table of them with all kinds of values; boxes are texts, as in CSV."
+    rows = [dict(path=f'images/{k}.png', label='ab'[k % 2], share=k + 0.1, boxes=[[1.5, 2, 3, k]], text=f'Ünïcode {k}', age=k,
+                 none=None, both={'a': [k]}, mask=f'masks/{k}.png') for k in range(5)]
+    (root/'t.jsonl').write_text('\n'.join(map(json.dumps, rows)))
+    return root/'t.jsonl'
+
+
+ALL = dict(weight_key='share', fields=['boxes', 'text', 'age', 'none', 'both'], mask_key='mask')
+
+
+def as_it_is(value, geometry): return value
+
+
+def test_a_pack_keeps_the_masks_of_a_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(packing, '_SHARD_BYTES', 8000)
+    source = ImageDataset(segmented(tmp_path/'data')/'images', masks=tmp_path/'data'/'masks')
+    assert write_pack(source, tmp_path/'pack').num_shards > 1 and check_pack(tmp_path/'pack') == []
+    packed = ImageDataset(tmp_path/'pack')
+    assert packed.field_names == ['image', 'mask'] and packed.classes == [] and 'samples have no target' in repr(packed)
+    raw = [((tmp_path/'data'/'images'/f'{k}.png').read_bytes(), (tmp_path/'data'/'masks'/f'{k}.png').read_bytes()) for k in range(5)]
+    assert [packed.reader[k] for k in range(5)] == raw and packed.filenames() == source.filenames()
+    for k in range(5):
+        image, mask = packed[k]
+        assert mask.mode == 'L' and np.array_equal(40 * np.asarray(mask), np.asarray(image)[..., 0])
+    for settings in (dict(num_workers=0), dict(num_workers=2, worker_type='processes')):
+        loader = create_loader(packed, 16, 2, is_training=False, device='cpu', follow={'mask': as_it_is}, **settings)
+        found = [mask for _, masks in loader for mask in masks]
+        assert found == [mask for _, mask in raw]
+    without = ImageDataset(tmp_path/'pack', exclude=['0.png'])
+    for chosen in (without, pickle.loads(pickle.dumps(without))):
+        assert [chosen.reader[k] for k in range(4)] == raw[1:]
+
+
+def test_a_pack_keeps_the_fields_of_a_table(tmp_path):
+    source = ImageDataset(listed_rows(segmented(tmp_path/'data')), **ALL)
+    write_pack(source, tmp_path/'pack')
+    packed = ImageDataset(tmp_path/'pack')
+    assert packed.field_names == source.field_names == [
+        'image', 'target', 'weight', 'boxes', 'text', 'age', 'none', 'both', 'mask'] and packed.class_to_idx == {'a': 0, 'b': 1}
+    for k in range(5):
+        image, *others, mask = packed[k]
+        assert others == [k % 2, k + 0.1, [[1.5, 2, 3, k]], f'Ünïcode {k}', k, None, {'a': [k]}]
+        assert list(map(type, others)) == list(map(type, source[k][1:-1])) and np.array_equal(mask, source[k][-1])
+    chosen = pickle.loads(pickle.dumps(relabel(packed, {'a': None, 'b': 'x'})))
+    assert [chosen.reader[k][1:] for k in range(2)] == [(0, *source.reader[row][2:]) for row in (1, 3)]
+
+
+def test_other_programs_find_the_fields_in_the_shards(tmp_path):
+    "Python's tarfile and WebDataset as oracles."
+    wds = pytest.importorskip('webdataset')
+    source = ImageDataset(listed_rows(segmented(tmp_path/'data')), **ALL)
+    write_pack(source, tmp_path/'pack')
+    shard, = (tmp_path/'pack').glob('*.tar')
+    with tarfile.open(shard) as tar: names = sorted(name for name in tar.getnames() if name.startswith('000000003'))
+    assert names == [f'000000003.{ending}' for ending in ('cls', 'json', 'mask.png', 'png')]
+    for sample in wds.WebDataset(str(shard), shardshuffle=False):
+        k = int(sample['__key__'])
+        assert sample['mask.png'] == (tmp_path/'data'/'masks'/f'{k}.png').read_bytes() and int(sample['cls']) == k % 2
+        values = dict(weight=k + 0.1, boxes=[[1.5, 2, 3, k]], text=f'Ünïcode {k}', age=k, none=None, both={'a': [k]})
+        assert json.loads(sample['json']) == dict(fields=values)
+    others = ReaderShards(tmp_path/'pack')
+    assert [others[k][0] for k in range(5)] == [ImageDataset(tmp_path/'pack').reader[row][0] for row in map(int, (
+        name.split('.')[0] for name in others.filenames()))]
+
+
+def test_images_in_fields_are_kept_without_loss(tmp_path):
+    hf = pytest.importorskip('datasets')
+    masks = [Image.fromarray(np.full((6, 8), 40_000 + k, np.uint16)) for k in range(3)]
+    def content(image): return dict(bytes=image.tobytes() and (file := io.BytesIO(), image.save(file, 'TIFF'))[0].getvalue(), path=None)
+    features = hf.Features(image=hf.Image(), label=hf.Value('int64'), depth=hf.Image(), raw=hf.Value('binary'))
+    table = hf.Dataset.from_dict(dict(
+        image=[Image.new('RGB', (8, 6), (k, 0, 0)) for k in range(3)], label=[0, 1, 0], depth=list(map(content, masks)),
+        raw=[b'a', b'', b'\0\1']), features=features)
+    source = ImageDataset(table, additional_features=['depth', 'raw'])
+    write_pack(source, tmp_path/'pack', split='train')
+    packed = ImageDataset(tmp_path/'pack')
+    assert packed.field_names == ['image', 'target', 'depth', 'raw']
+    for k in range(3):
+        _, target, depth, raw = packed[k]
+        assert np.array_equal(depth, np.asarray(masks[k])) and depth.mode == 'I;16' and (target, raw) == (source[k][1], source[k][3])
+
+
+@pytest.mark.parametrize('mode', ['L', 'P', 'I;16'])
+def test_masks_follow_images_that_are_made_smaller(tmp_path, mode):
+    "By hand: each pixel is the one at its center. Colors encode the index, so that a shift would be seen, too."
+    root = segmented(tmp_path/'data')
+    for path in (root/'masks').iterdir():
+        mask = Image.open(path)
+        if mode == 'I;16': Image.fromarray(np.asarray(mask).astype(np.uint16) * 9000).save(path)
+        elif mode == 'P':
+            mask.putpalette([40 * k % 256 for k in range(768)])
+            mask.save(path)
+    source = ImageDataset(root/'images', masks=root/'masks')
+    report = write_pack(source, tmp_path/'pack', short_side=48, quality=95, subsampling='4:4:4')
+    packed = ImageDataset(tmp_path/'pack')
+    assert report.kinds == {'encoded': 5} and [packed[k][1].size for k in range(5)] == [(72, 48), (48, 72), (40, 40), (89, 48), (64, 48)]
+    for k in range(5):
+        whole, (image, mask) = np.asarray(source[k][1]), packed[k]
+        (old_height, old_width), (width, height) = whole.shape, mask.size
+        rows = np.floor((np.arange(height) + 0.5) * old_height / height).astype(int)
+        columns = np.floor((np.arange(width) + 0.5) * old_width / width).astype(int)
+        assert mask.mode == source[k][1].mode and image.size == mask.size and np.array_equal(mask, whole[rows][:, columns])
+        indexes = np.asarray(mask).astype(int) // (9000 if mode == 'I;16' else 1)
+        assert (abs(np.asarray(image)[..., 0].astype(int) - 40 * indexes) < 20).mean() > 0.75   # all but the blurred edges
+
+
+@pytest.mark.parametrize('exif_transpose', [False, True])
+def test_a_mask_has_the_orientation_that_the_dataset_reads(tmp_path, exif_transpose):
+    root = segmented(tmp_path/'data', sizes=[(90, 60)])
+    mask = np.asarray(Image.open(root/'masks'/'0.png'))
+    exif = Image.Exif()
+    exif[0x0112] = 6   # to be turned clockwise
+    Image.open(root/'images'/'0.png').save(root/'images'/'0.png', exif=exif)
+    if exif_transpose: Image.fromarray(np.rot90(mask, -1)).save(root/'masks'/'0.png')
+    source = ImageDataset(root/'images', masks=root/'masks', exif_transpose=exif_transpose)
+    write_pack(source, tmp_path/'pack', short_side=48, quality=95)
+    image, mask = ImageDataset(tmp_path/'pack', exif_transpose=exif_transpose)[0]
+    assert image.size == mask.size == ((48, 72) if exif_transpose else (72, 48))
+    assert (abs(np.asarray(image)[..., 0].astype(int) - 40 * np.asarray(mask)) < 20).mean() > 0.75
+
+
+def test_what_cannot_follow_smaller_images_is_refused(tmp_path):
+    table = listed_rows(segmented(tmp_path/'data'))
+    for fields in (['boxes'], ['both']):
+        with pytest.raises(ValueError, match=f"the field '{fields[0]}' has lists, and short_side=48 .*would no longer fit"):
+            write_pack(ImageDataset(table, fields=fields), tmp_path/'pack', short_side=48)
+    with pytest.warns(UserWarning, match='the numbers in age stay as they are'):
+        write_pack(ImageDataset(table, fields=['age', 'text'], weight_key='share'), tmp_path/'pack', short_side=48)
+    text = table.read_text().replace('[[1.5, 2, 3, 0]]', '"[[1.5, 2]]"')
+    (tmp_path/'data'/'other.jsonl').write_text(text.splitlines()[0])
+    with pytest.raises(ValueError, match="has lists"):
+        write_pack(ImageDataset(tmp_path/'data'/'other.jsonl', fields=['boxes']), tmp_path/'other', short_side=48)
+    assert not (tmp_path/'other'/'_info.json').exists()
+
+
+def test_masks_that_cannot_be_packed(tmp_path):
+    root = segmented(tmp_path/'data')
+    Image.new('L', (60, 90)).save(root/'masks'/'0.png')
+    (root/'masks'/'1.png').write_bytes(b'no mask')
+    def made(on_error): return ImageDataset(root/'images', masks=root/'masks', on_error=on_error)
+    with pytest.raises(ImageReadError, match='cannot read mask 1.png'): write_pack(made('raise'), tmp_path/'pack')
+    with pytest.warns(RuntimeWarning): report = write_pack(made('skip'), tmp_path/'pack2', short_side=48)
+    assert [bad.path for bad in report.left_out] == ['0.png', '1.png'] and report.num_samples == 3
+    assert '60 × 90 pixels and the image 90 × 60' in report.left_out[0].cause
+    with pytest.raises(ValueError, match="0.*'more' has a value of type tuple: a pack keeps numbers"):
+        class Own(list):
+            field_names = 'image', 'target', 'more'
+            def filename(self, index, basename=False, absolute=False): return f'{index}.png'
+        write_pack(ImageDataset('', reader=Own([(Image.new('RGB', (8, 8)), 0, (1, 2))])), tmp_path/'pack3')
+
+
+def test_kinds_of_fields_do_not_change(tmp_path, monkeypatch):
+    monkeypatch.setattr(packing, '_TRIED', 1)
+    class Own(list):
+        field_names = 'image', 'target', 'more'
+        def filename(self, index, basename=False, absolute=False): return f'{index}.png'
+    image = Image.new('RGB', (8, 8))
+    with pytest.raises(ValueError, match="the field 'more' is a .* here, unlike in the samples before"):
+        write_pack(ImageDataset('', reader=Own([(image, 0, image), (image, 1, None)])), tmp_path/'pack')
+
+
+def test_a_pack_with_other_values_does_not_go_on(tmp_path, monkeypatch):
+    "A weight that changed is not in the fingerprint."
+    table = listed_rows(segmented(tmp_path/'data'))
+    def killed(*args): raise KeyboardInterrupt
+    with monkeypatch.context() as patch:
+        patch.setattr(packing, 'finish_pack', killed)
+        with pytest.raises(KeyboardInterrupt): write_pack(ImageDataset(table, **ALL), tmp_path/'pack')
+    table.write_text(table.read_text().replace('"share": 0.1', '"share": 0.2'))
+    with pytest.raises(ValueError, match='other settings, data, Pillow or'): write_pack(ImageDataset(table, **ALL), tmp_path/'pack')
+    table.write_text(table.read_text().replace('"share": 0.2', '"share": 0.1'))
+    write_pack(ImageDataset(table, **ALL), tmp_path/'pack')
+    assert ImageDataset(tmp_path/'pack')[0][2] == 0.1
+
+
+def test_versions_of_packs(packed, tmp_path):
+    "A pack without further fields is one that older versions read; others say that they need a newer one."
+    def version(root): return json.loads((root/'_info.json').read_text())['timmdata']['pack_version']
+    write_pack(ImageDataset(listed_rows(segmented(tmp_path/'data')), **ALL), tmp_path/'pack')
+    assert (version(packed), version(tmp_path/'pack')) == (2, 3)
+    assert not (packed/'index'/'val'/'files.npy').exists()
+
+
+def _drop(name): return lambda root: (root/'index'/'train'/f'{name}.npy').unlink()
+def _outside(root):
+    files = np.load(root/'index'/'train'/'files.npy')
+    files['offset'] += 10**9
+    np.save(root/'index'/'train'/'files.npy', files)
+def _cut(root):
+    data = np.load(root/'index'/'train'/'values.npy')
+    data[data == ord('[')] = ord('{')
+    np.save(root/'index'/'train'/'values.npy', data)
+def _of_fields(**changes):
+    def change(root):
+        info = json.loads((root/'_info.json').read_text())
+        info['timmdata']['splits']['train'].update(changes)
+        (root/'_info.json').write_text(json.dumps(info))
+    return change
+
+
+@pytest.mark.parametrize('damage', [
+    _drop('files'), _drop('values'), _drop('value_ends'), _outside, _cut, _of_fields(fields=[['mask', 'picture']]), _of_fields(fields=3),
+    _of_fields(has_target=1), _of_fields(fields=[['a', 'image'], ['b', 'image']])],
+    ids=['files', 'values', 'ends', 'outside', 'text', 'kind', 'fields', 'target', 'more'])
+def test_damaged_fields_of_a_pack_are_named(tmp_path, damage):
+    write_pack(ImageDataset(listed_rows(segmented(tmp_path/'data')), **ALL), tmp_path/'pack')
+    damage(tmp_path/'pack')
+    with pytest.raises((ValueError, SourceError), match='again'): ImageDataset(tmp_path/'pack')[0]

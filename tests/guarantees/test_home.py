@@ -27,16 +27,17 @@ from timmdata.readers.table import ReaderTable
 from timmdata.readers.tar import ReaderImageTar
 
 pytestmark = pytest.mark.timeout(60)
-PASSED_ON = """BatchStore.create.directory BatchStore.directory ImageDataModule.data ImageDataset.exclude ImageDataset.root
-IterableImageDataset.root ReaderFiles.root ReaderHfds.root ReaderHfids.root ReaderImageTar.cache_dir ReaderImageTar.index_file
-ReaderPack.cache_dir ReaderShards.cache_dir ReaderShards.index_file absolute_path.root buffer_status.store check_info.root
-check_inside.root choose_folders.root choose_shards.root choose_split.where choose_splits.where create_reader.root exclude_samples.names
-exclusion_calls.out find_problems.root find_problems.within find_shards.root holds_images.folder holds_shards.root holds_tars.root
-index_folder.index_file index_folder.root index_path.root index_tars.index_file index_tars.root inspect.data inspect.out keep_arrays.path
-keep_index.path label_samples.root list_folder.folder list_tar.path load_info.root make_page.out may_hold_images.folder not_a_table.path
-not_found.path number_targets.root open_splits.exclude_files open_archives.cache_dir open_file.path open_index.folder read_file.path
-read_pack.root remove_buffer.directory replace_file.folder replace_file.path save_index.folder save_index.unfinished scan_folder.root
-scan_shards.root scan_tars.root write_shard.folder write_shard.path""".split()
+PASSED_ON = """BatchStore.create.directory BatchStore.directory ImageDataModule.data ImageDataset.exclude ImageDataset.masks
+ImageDataset.root IterableImageDataset.root ReaderFiles.root ReaderHfds.root ReaderHfids.root ReaderImageTar.cache_dir
+ReaderImageTar.index_file ReaderPack.cache_dir ReaderShards.cache_dir ReaderShards.index_file absolute_path.root add_masks.masks
+buffer_status.store check_info.root check_inside.root choose_folders.root choose_shards.root choose_split.where
+choose_splits.where create_reader.root exclude_samples.names exclusion_calls.out find_problems.root find_problems.within
+find_shards.root holds_images.folder holds_shards.root holds_tars.root index_folder.index_file index_folder.root index_path.root
+index_tars.index_file index_tars.root inspect.data inspect.masks inspect.out keep_arrays.path keep_index.path label_samples.root
+list_folder.folder list_masks.masks list_tar.path load_info.root make_page.out match_masks.masks may_hold_images.folder
+measure_masks.masks not_a_table.path not_found.path number_targets.root open_splits.exclude_files open_archives.cache_dir
+open_file.path open_index.folder read_file.path read_pack.root remove_buffer.directory replace_file.folder replace_file.path
+save_index.folder save_index.unfinished scan_folder.root scan_shards.root scan_tars.root write_shard.folder write_shard.path""".split()
 
 
 def path_parameters() -> dict[str, bool]:

@@ -51,9 +51,9 @@ class SmallTransform(SampleTransform):
         return BatchLayout({'image': (1, 3, height, width), 'small': (1, 3, height // 2, width // 2)})
 
     def __call__(self, pixels, rows, key, *numbers):
-        super().__call__(pixels, rows[:1], key, *numbers)
+        filled = super().__call__(pixels, rows[:1], key, *numbers)
         resize_into(*rows)
-        return [rows]
+        return filled._replace(images=[rows])
 
     def images(self, rows, samples): return rows['image'], rows['small']
 

@@ -14,7 +14,7 @@ from timmdata.pipeline.builder import BatchBuilder
 from timmdata.pipeline.layout import BatchLayout
 from timmdata.pipeline.params import ParamSampler
 from timmdata.pipeline.sample_loader import SampleLoader
-from timmdata.pipeline.sample_transform import SampleTransform
+from timmdata.pipeline.sample_transform import FilledRows, SampleTransform
 from timmdata.samplers.keys import SampleKey, view_keys
 from timmdata.transforms.settings import AugmentSettings
 from timmdata.workers.factory import create_pool
@@ -78,7 +78,7 @@ class TwoShapes(SampleTransform):
         picture, brightness = rows
         picture.fill_(key.index)
         brightness.fill_(pixels.height % 256)
-        return [rows]
+        return FilledRows([rows])
 
 
 @quick(2, 'kind', ['inline', 'threads', 'processes'])

@@ -312,7 +312,7 @@ TORCHVISION = {'brightness': F.adjust_brightness, 'contrast': F.adjust_contrast,
 def test_exact_colors_of_the_host_stage_are_torchvisions(samples, backend):
     rng, kinds = random.Random(0), Counter()
     for k, path in enumerate(photographs(samples, 'samples')[::3]):
-        data, sampler = path.read_bytes(), sampler_of((48, 64), is_training=True)
+        data, sampler = path.read_bytes(), ParamSampler(AugmentSettings((48, 64), is_training=True), in_worker=True)
         here, rows = AppearanceParams(bool(k & 1), bool(k & 2), random_colors(rng)), allocate_rows(2, 3, (48, 64))
         for row, done in zip(rows, (AppearanceParams(), here)):
             fill(sampler, backend, Pixels(data, backend=backend or 'auto'), row, SampleKey(k, 0), [done])

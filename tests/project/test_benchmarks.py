@@ -50,14 +50,14 @@ def test_results_are_shown(path):
     "By a page, or as a table of the benchmarks' README, which the next test compares."
     pages = ''.join(page.read_text(encoding='utf-8') for page in (ROOT/'nbs').rglob('*.ipynb'))
     shown = f'results/{path.stem}.json' in pages or f"read_record('{path.stem}')" in pages
-    assert shown or path.stem.startswith('gpu-') or path.stem in ('views', 'naflex', 'decode_limit')
+    assert shown or path.stem.startswith('gpu-') or path.stem in ('views', 'masks', 'naflex', 'decode_limit')
 
 
 def test_readme_has_the_tables_of_the_peers(monkeypatch):
     monkeypatch.syspath_prepend(FOLDER)
     results = importlib.import_module('results')
     text = (FOLDER/'README.md').read_text(encoding='utf-8')
-    for name in 'peers', 'packed', 'views', 'naflex': assert results.peers_table(results.read_results(name)['results']) in text
+    for name in 'peers', 'packed', 'views', 'masks', 'naflex': assert results.peers_table(results.read_results(name)['results']) in text
     assert results.naflex_table(results.read_results('naflex')['epochs']) in text
     assert results.decode_table(results.read_results('decode_limit')['cores']) in text
     host = results.read_results('host_cost')

@@ -298,7 +298,7 @@ def _remove_temporary(files: PrivateDirectory, lock: FileLock):
 def _identity(loader: BatchLoader, settings: BufferSettings) -> dict[str, Any]:
     "Return everything that the batches of a store depend on."
     order = loader.sampler
-    own = dict(seed=loader.seed, ranks=order.num_replicas, rank=order.rank)
+    own = dict(seed=loader.seed, ranks=order.num_replicas, rank=order.rank, **order.changes)
     return {'settings': {**loader.identity(), **{name: str(value) for name, value in own.items()}},
             'numbering': list(numbering_of(loader)), 'began': [order.epoch, order.start],
             'temporary': settings.directory is None}
@@ -497,12 +497,14 @@ class BatchBuffer(HostLoader):
 
     def host_batches(self) -> Iterator[HostBatch]:
         "Make one pass: yield batches with the keys of their samples."
+        store, numbering, reader = self.open()
         changed = self.loader.notice_changes(self.sampler.epoch)
+        made_with = store.identity['settings']
+        changed += [name for name, text in self.sampler.changes.items() if made_with.get(name) != text]
         if changed:
             raise BatchBufferError(
                 f'{", ".join(changed[:5])} changed since the previous pass, but the buffer has batches that were made '
                 'before: create the loader again, without a directory or in another one, or omit buffer=')
-        store, numbering, reader = self.open()
         epoch, start = self.sampler.begin()
         first, stop = _number_at(numbering, epoch, start), numbering.first(epoch + 1)
         if store.cursor().used != first:

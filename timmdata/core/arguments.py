@@ -12,7 +12,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from numbers import Real
 from pathlib import PurePath
 from types import FrameType
@@ -146,21 +146,23 @@ def refuse_together(
 def call_repr(
     self: Any,
 ) -> str:
-    """Write a dataclass as the call that makes it, without the fields that have their defaults.
+    """Write an object as the call that makes it, without the arguments that have their defaults.
 
     Args:
-        self: Dataclass.
+        self: Object that keeps its arguments in attributes of the same names, such as a dataclass.
 
     Returns:
         one line of Python
     """
+    if is_dataclass(self):
+        defaults = {part.name: part.default for part in fields(self) if part.init and part.repr}
+    else:
+        defaults = {name: part.default for name, part in inspect.signature(type(self)).parameters.items()}
     words = []
-    for part in fields(self):
-        if not (part.init and part.repr):
-            continue
-        value = getattr(self, part.name)
-        if value != part.default:
-            words.append(f'{part.name}={value!r}')
+    for name, default in defaults.items():
+        value = getattr(self, name)
+        if value != default:
+            words.append(f'{name}={value!r}')
     return f'{type(self).__name__}({", ".join(words)})'
 
 # %% ../../nbs/core/28_arguments.ipynb #3712658b

@@ -127,8 +127,8 @@ class OneCore:
         self._ended = threading.Event()
         self._pid = 0   # ID of the process that started the thread
 
-    def __del__(self):
-        if self._todo is not None and self._pid == os.getpid():
+    def __del__(self, own_pid: Callable[[], int] = os.getpid):   # at Python's end, `os` is gone
+        if self._todo is not None and self._pid == own_pid():
             self._todo.put(None)
 
     def __reduce__(self):

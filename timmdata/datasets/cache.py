@@ -22,6 +22,7 @@ import PIL
 from filelock import FileLock
 
 from ..core.checks import check_choice, checks_names, parse_size
+from ..core.decode import decode_image
 from ..core.faults import FaultPolicy, try_to_read
 from ..core.jpeg import resolve_backend
 from ..core.memory_pool import end_with
@@ -30,7 +31,7 @@ from ..readers.base import ReaderFiles
 from ..readers.exclude import keep_rows
 from ..readers.pack import ReaderPack, read_pack
 from .image_dataset import ImageDataset, read_bytes
-from .packing import PackSettings, check_packable, write_split
+from .packing import PackSettings, check_packable, encode_fields, write_split
 from .wrappers import content_key
 
 
@@ -194,12 +195,19 @@ class ReaderCache(ReaderPack):
         self._unread = np.sort(rows['width'][rows['height'] == 0].astype(np.int64))
         self._files = keep_rows(reader, self._unread) if len(self._unread) else None
 
-    def __getitem__(self, index: int) -> tuple[Any, Any]:
+    def __getitem__(self, index: int) -> tuple:
         row = self.samples.columns['row'][index]
         if row['height']:
             return super().__getitem__(index)
-        content = self._files[int(np.searchsorted(self._unread, row['width']))][0]
-        return self._encode(read_bytes(content)).data, self.target(index)
+        content, *others = self._files[int(np.searchsorted(self._unread, row['width']))]
+        names = [name for name in self._files.field_names if name != 'image']
+        fields = dict(zip(names, others))
+        fields.pop('target', None)
+        target = [self.target(index)] if self.has_target else []
+        image = self._encode(read_bytes(content))
+        encoded = encode_fields(
+            fields, image, content, self._encode, lambda _, data: decode_image(data, None), self._files.image_fields)
+        return image.data, *target, *(field.value for field in encoded)
 
     @property
     def image_sizes(self) -> np.ndarray:

@@ -20,8 +20,9 @@ import torch
 
 from ..core.checks import UnknownArgument, argument_names, check_switches, check_type
 from ..core.clock import clock
-from ..core.decode import Buffer, allow_extensions, check_background, check_mode, listed_extensions, read_content
-from ..core.faults import BadSample, FaultPolicy, printable
+from ..core.decode import Buffer, allow_extensions, check_background, check_mode, decode_image, listed_extensions
+from ..core.decode import read_content
+from ..core.faults import BadSample, FaultPolicy, ImageReadError, name_fault, printable
 from ..core.jpeg import Pixels
 from ..core.paths import StrPath, expand_home
 from ..core.sample import transform_image
@@ -30,6 +31,7 @@ from ..readers.base import Reader, ReaderFiles
 from ..readers.class_map import ClassMap
 from ..readers.exclude import exclude_samples
 from ..readers.factory import create_reader
+from ..readers.masks import add_masks
 from ..readers.sample_table import LabelLists
 
 # %% ../../nbs/datasets/00_image_dataset.ipynb #d50d6469
@@ -38,6 +40,8 @@ _HINTS = {   # names that are usual elsewhere
         "pass a table of paths and labels as the root, ImageDataset('labels.csv'), or as table=")),
     **dict.fromkeys(('train', 'training', 'is_training', 'val', 'test'), "use split='train' or split='val'"),
     **dict.fromkeys(('input_size', 'image_size', 'img_size', 'size', 'batch_size'), 'pass it to create_loader'),
+    **dict.fromkeys(('mask', 'mask_dir', 'mask_root', 'masks_dir', 'mask_folder', 'segmentation'), (
+        'pass the folder of the masks as masks=, or for a table the name of its column as mask_key=')),
     'class_to_idx': 'did you mean class_map?'}
 
 
@@ -179,6 +183,8 @@ class ImageDataset(_Images, torch.utils.data.Dataset):
         replace_seed: Seed for choosing the replacement.
         max_retries: Replacements to try for one sample before raising an error.
         exclude: Names to exclude, or their file.
+        masks: Folder of masks with the same names except for the ending; `dataset[index]` is (image, target, mask), or
+            (image, mask) without class folders. See `add_masks`; for a table, pass `mask_key`.
         **kwargs: Additional arguments for the reader: extensions, index_file; or table, input_key, target_key, ….
     """
 
@@ -197,6 +203,7 @@ class ImageDataset(_Images, torch.utils.data.Dataset):
         replace_seed: int = 0,
         max_retries: int = 10,
         exclude: Iterable[StrPath] | StrPath | None = None,
+        masks: StrPath | None = None,
         **kwargs,
     ):
         faults = FaultPolicy(on_error, replace_seed, max_retries)
@@ -208,7 +215,16 @@ class ImageDataset(_Images, torch.utils.data.Dataset):
             self.reader.gives_files = True   # as timm's, for `Image.open(self.reader[index][0])`
         if exclude is not None:
             self.reader = exclude_samples(self.reader, exclude)
+        if masks is not None:
+            self.reader = add_masks(self.reader, masks)
+        if target_transform is not None and 'target' not in self.field_names:
+            raise ValueError('target_transform has no effect: no sample has a label, so samples have no target; omit it')
         self._lists = {}   # what `targets` and `samples` gave
+
+    @property
+    def field_names(self) -> list[str]:
+        "Return the names of the fields of a sample, in order, as far as the reader knows them."
+        return list(getattr(self.reader, 'field_names', Reader.field_names))
 
     def attempt(self,
         index: int,
@@ -261,14 +277,39 @@ class ImageDataset(_Images, torch.utils.data.Dataset):
         sample = self.attempt(index, self._read)
         if sample is None:
             return None   # skipped
-        image, target, *others = sample
-        target = self.target(target)
-        return image if self.transform is None else transform_image(self.transform, image), target, *others
+        image, *others = sample
+        if 'target' in self.field_names:
+            target, *others = others
+            others = [self.target(target), *others]
+        return image if self.transform is None else transform_image(self.transform, image), *others
 
     def _read(self, index: int) -> tuple:
         with clock('read'):
             data, *others = self.reader[index]
+        for name in getattr(self.reader, 'image_fields', ()):
+            place = self.field_names.index(name) - 1
+            others[place] = read_bytes(others[place]) if self.load_bytes else self.decode_field(index, name, others[place])
         return read_bytes(data) if self.load_bytes else self.pixels(data, 'pillow').image, *others
+
+    def decode_field(self,
+        index: int,
+        name: str,
+        data: Any,
+    ) -> Any:
+        """Decode a further image of a sample, such as its mask, without conversion; an error names it.
+
+        Args:
+            index: Index of the sample.
+            name: Name of the field.
+            data: File content or an image, as returned by the reader.
+
+        Returns:
+            PIL image
+        """
+        try:
+            return decode_image(data, None)
+        except ImageReadError as error:
+            raise name_fault(error, f'{name} {self.mask_filename(index)}'.strip()) from error
 
     def filename(self,
         index: int,
@@ -285,6 +326,21 @@ class ImageDataset(_Images, torch.utils.data.Dataset):
         if not hasattr(self.reader, 'filename'):
             return f'sample {index}'   # a user's own reader
         return self.reader.filename(index, basename, absolute)
+
+    def mask_filename(self,
+        index: int,
+        basename: bool = False,
+        absolute: bool = False,
+    ) -> str:
+        """Return the file name of the mask of one sample, relative to the folder of the masks; '' if it is not known.
+
+        Args:
+            index: Index of the sample.
+            basename: Return the name without folders.
+            absolute: Return the full path.
+        """
+        masks = getattr(self.reader, 'masks', None)
+        return '' if masks is None else masks.filename(index, basename, absolute)
 
     @property
     def is_labeled(self) -> bool:
@@ -331,8 +387,12 @@ class ImageDataset(_Images, torch.utils.data.Dataset):
         # A reader knows whether its root is divided
         is_whole = not getattr(self.reader, 'split', self.split)
         split = 'none, the whole root' if is_whole else printable(self.split)
+        no_classes = 'none, so every target is -1' if 'target' in self.field_names else 'none, so samples have no target'
         lines = [f'root: {printable(self.root)}', f'split: {split}', f'samples: {len(self):,}',
-                 f'classes: {len(self.classes) if self.is_labeled else "none, so every target is -1"}']
+                 f'classes: {len(self.classes) if self.is_labeled else no_classes}']
+        masks = getattr(self.reader, 'masks', None)
+        if masks is not None:
+            lines.append(f'masks: {printable(masks.root)}')
         if self.faults.on_error != 'raise':
             lines.append(f'on_error: {self.faults.on_error}')
         return '\n    '.join([f'{type(self).__name__}', *lines])

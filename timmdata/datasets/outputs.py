@@ -28,15 +28,19 @@ def data_folders(
         reader: Reader of a dataset.
 
     Returns:
-        empty for a store, a Hugging Face dataset or your own reader
+        with those of the masks; empty for a store, a Hugging Face dataset or your own reader
     """
-    if not isinstance(reader, ReaderFiles) or reader.is_remote:
+    if not isinstance(reader, ReaderFiles):
         return []
-    files = [] if reader.container else reader.filenames()
-    names = set(map(os.path.dirname, files))
-    if not isinstance(reader, ReaderTable):
-        names.add('')   # a table may be beside other things
-    return sorted(Path(reader.root, name).resolve() for name in names)
+    found = set()
+    for files in filter(None, (reader, reader.masks)):
+        if files.store is not None:
+            continue
+        names = set() if files.container else set(map(os.path.dirname, files.filenames()))
+        if not isinstance(reader, ReaderTable):
+            names.add('')   # a table may be beside other things
+        found.update(Path(files.root, name).resolve() for name in names)
+    return sorted(found)
 
 # %% ../../nbs/datasets/65_outputs.ipynb #74c7195e
 def _refusal(path: Path, is_folder: bool) -> OSError | None:

@@ -17,6 +17,7 @@ import numpy as np
 
 from ..datasets.image_dataset import ImageDataset
 from ..datasets.relabel import targets_of
+from .masks import MASK_MEASURES, MaskSurvey
 from .measure import MEASURES
 from .similar import group_rows, group_similar
 from ..pipeline.params import CenterCrop
@@ -97,15 +98,20 @@ class Survey:
         datasets: Split → dataset.
         tables: Split → its measures, from `measure_dataset`.
         settings: Thresholds of the findings; None: the defaults.
+        masks: Measures of the masks, from `measure_masks`; None: there are none.
     """
 
     def __init__(self,
         datasets: Mapping[str, ImageDataset],
         tables: Mapping[str, np.ndarray],
         settings: InspectSettings | None = None,
+        masks: MaskSurvey | None = None,
     ):
         self.datasets, self.settings = dict(datasets), settings or InspectSettings()
         self.table = np.concatenate([tables[split] for split in datasets])
+        self.masks = masks
+        # of `MASK_MEASURES`, a row for each sample; None: there are no masks
+        self.mask_table = masks and np.concatenate([masks.tables[split] for split in datasets])
         self.labels = [label for dataset in datasets.values() for label in _labels(dataset)]
         self.splits = [split for split, dataset in datasets.items() for _ in range(len(dataset))]
         # the index of each row in its own split
@@ -174,6 +180,23 @@ def _singles(survey: Survey, chosen: np.ndarray) -> np.ndarray:
     return np.flatnonzero(survey.is_whole & chosen)[:, None]
 
 
+def _masks(survey: Survey, choose: Callable[[Survey, np.ndarray], np.ndarray]) -> np.ndarray:
+    "Make a group of each sample whose mask is chosen; none without masks."
+    if survey.mask_table is None:
+        return np.zeros((0, 1), np.int64)
+    return np.flatnonzero(choose(survey, survey.mask_table))[:, None]
+
+
+def _has_other_size(survey: Survey, masks: np.ndarray) -> np.ndarray:
+    "Find masks whose size is not that of their image as the dataset reads it."
+    turned = [dataset.exif_transpose for dataset in survey.datasets.values() for _ in range(len(dataset))]
+    is_turned = np.array(turned, bool) & (survey['orientation'] > 4)
+    width = np.where(is_turned, survey['height'], survey['width'])
+    height = np.where(is_turned, survey['width'], survey['height'])
+    is_known = survey.is_whole & masks['has_mask'] & (masks['mask_error'] == b'')
+    return is_known & ((masks['mask_width'] != width) | (masks['mask_height'] != height))
+
+
 def _is_misnamed(survey: Survey) -> np.ndarray:
     "Find files whose type differs from their extension."
     def extension(row):
@@ -223,6 +246,18 @@ KINDS = {
         'Unreadable',
         'Damaged, truncated or not an image: loading them raises an error.',
         lambda s: np.flatnonzero(~s.is_whole)[:, None], '{error}', True),
+    'no_mask': Kind(
+        'No mask', 'No mask has the name of the image: ImageDataset(masks=…) raises an error.',
+        lambda s: _masks(s, lambda _, masks: ~masks['has_mask']), 'no mask', True),
+    'mask_unreadable': Kind(
+        'Unreadable mask', 'The mask is damaged, or it is not clear which one it is: loading the sample raises an error.',
+        lambda s: _masks(s, lambda _, masks: masks['mask_error'] != b''), '{mask_error}', True),
+    'mask_size': Kind(
+        'Mask of another size', 'A mask must have the size of its image, or its pixels do not fit.',
+        lambda s: _masks(s, _has_other_size), 'mask {mask_width} × {mask_height}, image {width} × {height}', True),
+    'mask_lossy': Kind(
+        'Mask in JPEG', 'JPEG changes values at edges, so indexes occur that mean nothing: save masks as PNG.',
+        lambda s: _masks(s, lambda _, masks: np.isin(masks['mask_format'], _JPEG)), '{mask_format}'),
     'blank': Kind(
         'Blank', 'A single color, or nearly: there is nothing to learn.',
         lambda s: _singles(s, s['contrast'] < s.settings.blank),
@@ -305,6 +340,8 @@ class Finding(NamedTuple):
         first = dict(
             zip(MEASURES.names or (), self.survey.table[rows[0]].tolist()),
             kept=self.survey.kept[rows[0]])
+        if self.survey.mask_table is not None:
+            first |= zip(MASK_MEASURES.names or (), self.survey.mask_table[rows[0]].tolist())
         texts = {
             name: value.decode('utf-8', 'replace')
             for name, value in first.items() if isinstance(value, bytes)}

@@ -21,8 +21,10 @@ from ..datasets.factory import exclusion_file, open_splits
 from ..datasets.image_dataset import ImageDataset
 from ..datasets.outputs import output_path
 from .findings import KINDS, Finding, InspectSettings, Survey, exclusions
+from .masks import measure_masks
 from .measure import measure_dataset, perceptual_hash
 from .report import make_page, summarize
+from ..readers.masks import list_masks
 
 # %% ../../nbs/inspection/40_inspection.ipynb #f6cf74ad
 @dataclass(eq=False)
@@ -74,8 +76,9 @@ class Inspection:
         counts = ', '.join(
             f'{split}: {len(dataset):,}' for split, dataset in self.survey.datasets.items())
         lines = [f'{KINDS[finding.kind].title}: {len(finding.rows):,}' for finding in self.findings]
+        masks = [] if self.survey.masks is None else [str(self.survey.masks)]
         return '\n    '.join(
-            [f'{len(self.survey):,} samples ({counts})', *(lines or ['no problems found'])])
+            [f'{len(self.survey):,} samples ({counts})', *(lines or ['no problems found']), *masks])
 
     def __repr__(self) -> str:
         return f'Inspection({len(self.survey):,} samples, findings: {len(self.findings)})'
@@ -119,6 +122,7 @@ def inspect(
     data: ImageDataset | Mapping[str, ImageDataset] | StrPath,
     out: StrPath | None = None,
     *,
+    masks: StrPath | None = None,
     exact: bool | None = None,
     num_threads: int | None = None,
     progress: bool = True,
@@ -133,19 +137,21 @@ def inspect(
     Args:
         data: Dataset, several by split, or a path.
         out: Folder for the report, where a stopped run resumes; None: inspection in the current folder, or beside the data.
+        masks: Folder of masks to check, too, as of `ImageDataset`; None: those of the dataset, if it has masks.
         exact: Find only exact copies, not similar images; None: only if imagehash is missing.
         num_threads: Number of threads that read and decode; None: one per core.
         progress: Show progress on a terminal or in a notebook.
         **settings: Arguments of `InspectSettings`: input_size, crop_pct, tiny, blank, kept, near.
     """
     limits, hash_image, datasets = InspectSettings(**settings), _hash_unless(exact), _datasets_of(data)
-    out = output_path(out, 'inspection', [dataset.reader for dataset in datasets.values()])
+    readers = [dataset.reader for dataset in datasets.values()]
+    out = output_path(out, 'inspection', readers if masks is None else [*readers, list_masks(masks)])
     (out/'measures').mkdir(parents=True, exist_ok=True)
     # a split may be named 'train[:10%]', so its name is quoted
     paths = {split: out/'measures'/f'{quote(split, safe="")}.npy' for split in datasets}
     tables = {split: measure_dataset(dataset, paths[split], hash_image, num_threads, progress)
               for split, dataset in datasets.items()}
-    survey = Survey(datasets, tables, limits)
+    survey = Survey(datasets, tables, limits, measure_masks(datasets, masks, num_threads, progress))
     summary = summarize(survey)
     # written in parts, because the report may be long
     _write(out/'report.json', json.JSONEncoder(indent=1).iterencode(summary))

@@ -20,10 +20,11 @@ import numpy as np
 from PIL import ImageDraw
 
 from ..core.decode import decode_image
-from ..core.faults import printable
+from ..core.faults import listed, printable
 from ..core.paths import StrPath
 from ..datasets.factory import exclusion_file
 from .findings import KINDS, Finding, Survey, exclusions, kept_share
+from .masks import MaskSurvey
 
 # %% ../../nbs/inspection/30_report.ipynb #0d1abd3d
 def thumbnail(
@@ -93,6 +94,13 @@ def _remarks(survey: Survey) -> list[str]:
     return remarks if survey['hash'].any() else [*remarks, 'Similar images were not searched for.']
 
 
+def _describe_masks(masks: MaskSurvey) -> dict[str, Any]:
+    "Describe the masks of all samples, with the share of each class."
+    classes = {str(name): dict(share=round(share, 6), pixels=masks.pixels[name], images=masks.images[name])
+               for name, share in masks.shares.items()}
+    return dict(folder=masks.root, unused=masks.unused, classes=classes)
+
+
 def _describe(finding: Finding) -> dict[str, Any]:
     "Describe a finding, with the names of all its samples."
     survey, kind = finding.survey, KINDS[finding.kind]
@@ -128,6 +136,7 @@ def summarize(
         aspect_ratio=_histogram(ratio, [0, 0.33, 0.5, 0.67, 0.8, 1.25, 1.5, 2, 3]),
         kept=round(float(np.median(survey.kept[whole])), 3) if whole.any() else None,
         formats=_counts(survey['format'][whole]), modes=_counts(survey['mode'][whole]),
+        masks=None if survey.masks is None else _describe_masks(survey.masks),
         findings=list(map(_describe, survey.findings)))
 
 # %% ../../nbs/inspection/30_report.ipynb #9c378bf0
@@ -146,11 +155,13 @@ def exclusion_calls(
     """
     calls = []
     for split, names in exclusions(survey).items():
-        dataset, listed = survey.datasets[split], (Path(out)/exclusion_file(split)).as_posix()
+        dataset, file = survey.datasets[split], (Path(out)/exclusion_file(split)).as_posix()
         # the root of a Hugging Face dataset may be any object
         root = '…' if dataset.root is None else repr(os.fspath(dataset.root))
         asked = '' if dataset.split == 'train' else f'split={dataset.split!r}, '   # the default
-        call = f'ImageDataset({root}, {asked}exclude={listed!r})   # {split}: {len(names):,} excluded'
+        if survey.masks is not None and survey.masks.root:
+            asked += f'masks={survey.masks.root!r}, '
+        call = f'ImageDataset({root}, {asked}exclude={file!r})   # {split}: {len(names):,} excluded'
         if names:
             calls.append(call)
     return calls
@@ -172,6 +183,7 @@ pre { white-space: pre-wrap; font-size: .85rem }
 small { display: block; width: 0; min-width: 100% }   /* a card is as wide as its pictures */
 figure { display: inline-block; vertical-align: top; width: 120px; margin: .4rem .6rem 0 0;
   font-size: .75rem; line-height: 1.3 }
+td, th { padding: 0 1.2rem 0 0; text-align: right }
 figure:last-child { margin-right: 0 } img { display: block; margin-bottom: .25rem }
 """
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
@@ -199,6 +211,21 @@ def _section(finding: Finding) -> str:
             f'<p>{html.escape(kind.advice)}</p>{groups}</section>')
 
 # %% ../../nbs/inspection/30_report.ipynb #c2669272
+_MOST_CLASSES = 256
+
+
+def _mask_section(masks: dict[str, Any]) -> str:
+    "Show the classes in masks, and the masks without an image."
+    rows = ''.join(
+        f'<tr><td>{_safe(name)}<td>{found["share"]:.3%}<td>{found["images"]:,}'
+        for name, found in list(masks['classes'].items())[:_MOST_CLASSES])
+    more = len(masks['classes']) - _MOST_CLASSES
+    unused = f'<p>{len(masks["unused"]):,} masks have no image: {_safe(listed(masks["unused"], 20))}</p>' if masks['unused'] else ''
+    return (f'<section id="masks"><h2>Masks</h2>{unused}<p>Classes in the masks, their share of all pixels, and the number '
+            f'of masks that have them{f"; {more:,} more are in report.json" if more > 0 else ""}:</p>'
+            f'<table><tr><th>class<th>pixels<th>masks{rows}</table></section>')
+
+
 def make_page(
     survey: Survey,
     summary: dict[str, Any],
@@ -231,5 +258,6 @@ Findings assume an evaluation with a center crop of {survey.settings.input_size}
 {" ".join(map(_safe, summary["remarks"]))} Each finding shows its first 24 groups, with up to 8 images each;
 report.json lists all samples.</p>
 {first}
-{"".join(map(_section, survey.findings)) or "<p>No problems were found.</p>"}</body></html>
+{"".join(map(_section, survey.findings)) or "<p>No problems were found.</p>"}
+{_mask_section(summary["masks"]) if summary["masks"] else ""}</body></html>
 """

@@ -561,7 +561,7 @@ class BatchLoader(FromBuilder, HostLoader):
             self._fingerprint = fingerprint(self.dataset)
         own = dict(
             dataset=self._fingerprint, samples=len(self.dataset), shuffle=self.sampler.shuffle,
-            cached=self.cache is not None, changed_pixels=changed_pixels(self.dataset))
+            cached=self.cache is not None, changed_pixels=changed_pixels(self.dataset), **self.sampler.identity)
         return describe_settings(own, self.batches, *self.settings)
 
     def state_dict(
@@ -570,10 +570,10 @@ class BatchLoader(FromBuilder, HostLoader):
         epoch, position = (
             progress or self._consumer.at(ahead) or (self.sampler.epoch, self.sampler.start))
         end = self.batches.end(self.sampler, epoch)   # padding of the ranks can exceed it
-        return make_state(epoch, min(position, end), self.seed, self.identity())
+        return make_state(epoch, min(position, end), self.seed, {**self.identity(), **self.sampler.changes})
 
     def load_state_dict(self, state: dict[str, Any]):
-        check_state(state, self.identity(), None if self.adopts_seed else self.seed)
+        check_state(state, self.identity(), None if self.adopts_seed else self.seed, self.sampler.changes)
         epoch, position, seed = (int(state[name]) for name in ('epoch', 'position', 'seed'))
         end = self.batches.end(self.sampler, epoch)
         if position > end:
@@ -581,6 +581,7 @@ class BatchLoader(FromBuilder, HostLoader):
                 f'the state has position={position}, past the end of epoch {epoch}, whose length '
                 f'is {self.sampler.length}: '
                 f'to begin the next epoch, use epoch={epoch + 1}, position=0')
+        self.sampler.adopt(state['settings'])
         self.sampler.seed = seed   # for the keys of the next pass
         self.set_position(epoch, position)
 

@@ -7,7 +7,7 @@ __all__ = ['describe_settings', 'differences', 'make_state', 'check_form', 'chec
 
 # %% ../../nbs/loaders/05_checkpoint.ipynb #20a7a4f2
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import fields
 from numbers import Integral
 from typing import Any
@@ -141,6 +141,7 @@ def check_state(
     state: Mapping[str, Any],
     settings: Mapping[str, str],
     seed: int | None,
+    adopted: Collection[str] = (),
 ):
     """Raise ValueError with the differences if the state belongs to other settings.
 
@@ -148,10 +149,10 @@ def check_state(
         state: State from `make_state`, possibly from another program.
         settings: Settings of this run.
         seed: Seed of this run; None: use the seed of the state.
+        adopted: Names of settings that this run takes from the state, so they may differ.
     """
     check_form(state)
-    was = dict(state['settings'])
-    now = dict(settings)
+    was, now = ({name: text for name, text in one.items() if name not in adopted} for one in (state['settings'], settings))
     if 'changed_pixels' not in was:
         now.pop('changed_pixels', None)   # an old state, saved before this was compared
     if seed is not None:

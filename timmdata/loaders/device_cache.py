@@ -120,7 +120,8 @@ def _free_bytes(device: torch.device) -> int:
 def _read_whole(builder: BatchBuilder, seed: int, index: int) -> tuple[torch.Tensor, Any] | None:
     "Return the whole image of a sample, uint8 (C, H, W), and the sample without it; None if it was skipped."
     key = SampleKey(index, 0, seed=seed)
-    sample = read_sample(builder.sample_loader, key, lambda pixels: np.array(pixels.read()))
+    sample = read_sample(
+        builder.sample_loader, key, lambda sample: with_image(sample, np.array(sample_image(sample).read())))
     if sample is None:
         return None
     tensor = torch.from_numpy(sample_image(sample))

@@ -22,15 +22,32 @@ from ..datasets.wrappers import base_datasets
 from ..loader import create_loader
 from .pictures import draw_sheet, names_by_index, replay_rows, spread_indexes
 from .trace import BatchTrace, Step
+from ..pipeline.follow import Boxes, Mask, Points
 from ..transforms.mixup import Mixup
 from ..workers.settings import WorkerSettings
 
 # %% ../../nbs/look/30_preview.ipynb #2deb0830
+def _is_call(value: Any) -> bool:
+    "Return whether a value is written as the call that makes it."
+    return isinstance(value, Mixup) or type(value) in (Mask, Boxes, Points)
+
+
 def _is_plain(value: Any) -> bool:
     "Return whether you can paste the `repr` of a value."
     if isinstance(value, (list, tuple)):
         return all(map(_is_plain, value))
+    if isinstance(value, Mapping):
+        return all(_is_plain(key) and (_is_plain(part) or _is_call(part)) for key, part in value.items())
     return isinstance(value, (str, int, float, torch.dtype, NoneType))
+
+
+def _code(value: Any) -> str:
+    "Write a plain value, a dict of such values, or the call that makes an object."
+    if _is_call(value):
+        return call_repr(value)
+    if isinstance(value, Mapping):
+        return '{' + ', '.join(f'{key!r}: {_code(part)}' for key, part in value.items()) + '}'
+    return repr(value)
 
 
 def loader_call(
@@ -53,12 +70,10 @@ def loader_call(
         if name not in settings:
             continue
         value = settings[name]
-        if isinstance(value, Mixup):
-            arguments.append(f'{name}={call_repr(value)}')
-        elif not _is_plain(value):
+        if not (_is_call(value) or _is_plain(value)):
             arguments.append(f'{name}={name}')   # a variable with the name of the parameter
         elif value != parameter.default:
-            arguments.append(f'{name}={value!r}')
+            arguments.append(f'{name}={_code(value)}')
     return f'create_loader({", ".join(arguments)})'
 
 # %% ../../nbs/look/30_preview.ipynb #b49e84d7

@@ -7,7 +7,7 @@ __all__ = ['Step', 'sample_steps', 'BatchTrace']
 
 # %% ../../nbs/look/20_trace.ipynb #2e334b31
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -15,9 +15,11 @@ import torch
 from PIL import Image
 
 from ..core.sample import fields_of, sample_image
+from ..datasets.wrappers import base_datasets
 from ..loaders.batch_loader import BatchLoader
 from ..loaders.prefetch import PrefetchLoader
-from .pictures import Box, Picture, batch_rows, denormalize, mixing_text, replay_images
+from .overlays import Box, Overlay, Overlays
+from .pictures import Picture, batch_rows, denormalize, mixing_text, names_by_index, replay_images
 from .pictures import title_lines, to_uint8_array
 from ..pipeline.colors import color_matrices
 from ..pipeline.image_kernel import BatchTransformSettings, ImageByImage
@@ -44,11 +46,13 @@ class Step(NamedTuple):
         drawn: Drawn values, with units.
         image: uint8 (H, W, 3) or (H, W).
         boxes: Frames over the image.
+        overlay: What follows the image, after this change.
     """
     name: str
     drawn: str
     image: np.ndarray
     boxes: tuple[Box, ...] = ()
+    overlay: Overlay = Overlay()
 
     @property
     def setting(self) -> str:
@@ -64,13 +68,11 @@ class Step(NamedTuple):
             number: Number of the step.
         """
         lines = [f'{number}. {self.name}', title_lines(self.drawn.split('; ')), self.setting]
-        return Picture(self.image, '\n'.join(filter(None, lines)), self.boxes)
+        return Picture(self.image, '\n'.join(filter(None, lines)), self.boxes, overlay=self.overlay)
 
 
-def _photograph_step(image: Image.Image, boxes: tuple[Box, ...] = ()) -> Step:
-    return Step(
-        'photograph', f'{image.width} × {image.height} pixels',
-        to_uint8_array(image.convert('RGB')), boxes)
+def _photograph_step(image: Image.Image) -> Step:
+    return Step('photograph', f'{image.width} × {image.height} pixels', to_uint8_array(image.convert('RGB')))
 
 # %% ../../nbs/look/20_trace.ipynb #8601840a
 def sample_steps(
@@ -98,16 +100,20 @@ def sample_steps(
     on_device = ImageByImage(device)
     row = allocate_rows(1, transform.channels, transform.params.size)[0]
     crop = drawn[0].params
-    cut = sample_image(read_sample(samples, key, lambda pixels: transform.crop(pixels, crop, row)))
+    cut = read_sample(samples, key, lambda sample: transform.crop(sample_image(sample), crop, row))
     if isinstance(cut, torch.Tensor):
         cut = cut.clone()
-    steps = [_photograph_step(photograph, (crop.source_box(transform.params.size),))]
+    overlays = Overlays(samples.followers, names_by_index(None, base_datasets(samples.dataset)[0]))
+    boxes = (crop.source_box(transform.params.size),)
+    steps = [_photograph_step(photograph)._replace(boxes=boxes, overlay=overlays.of_sample(samples, key))]
     for step in drawn:
+        where = partial(transform.geometry, params=step.params, looks=step.appearance)
+        overlay = overlays.of_sample(samples, key, where)
         here, there = transform.params.share(AppearanceColumns.of(step.appearance))
         transform.finish(cut, row, step.params, *here.rows())
         changed = on_device(row[None], there, color_matrices(there, transform.channels))
         image = denormalize(changed[0], device.mean, device.std)
-        steps.append(Step(step.name, step.text, to_uint8_array(image)))
+        steps.append(Step(step.name, step.text, to_uint8_array(image), overlay=overlay))
     return steps
 
 # %% ../../nbs/look/20_trace.ipynb #d62a3535
@@ -176,7 +182,7 @@ class BatchTrace:
         if erased:
             sizes = [f'{width} × {height} pixels' for _, _, height, width in erased]
             boxes = tuple(_box(*box) for box in erased)
-            steps.append(Step('erasing', ', '.join(sizes), self.pictures[position], boxes))
+            steps.append(Step('erasing', ', '.join(sizes), self.pictures[position], boxes, steps[-1].overlay))
         return steps
 
     @cached_property

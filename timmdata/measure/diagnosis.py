@@ -133,6 +133,7 @@ BOTTLENECKS = {   # stage that limits the loader → what that means, and what t
               'faster decoder',
     'resize': 'resizing to the input size is the limit: use more cores, or smaller copies of the images',
     'policy': 'the policy of auto_augment is the limit: use fewer operations, or more cores',
+    'follow': 'reading and moving masks is the limit: use more cores, or smaller copies of the images and their masks',
     'Python': 'Python code between the stages is the limit, and threads run it one at a time: use more processes',
     'dataset': "your dataset's code is the limit: read the files with an ImageDataset, or use processes",
     'transform': 'your transform is the limit: leave flips, colors and normalization to create_loader, or use '

@@ -147,7 +147,7 @@ def measure_stages(
 
 # in order; 'Python' is the time between the stages of a sample: drawing random numbers, function calls
 STAGES = (
-    'read', 'decode', 'dataset', 'transform', 'resize', 'policy', 'Python', 'collate', 'normalize',
+    'read', 'decode', 'dataset', 'transform', 'resize', 'policy', 'follow', 'Python', 'collate', 'normalize',
     'augment')
 
 

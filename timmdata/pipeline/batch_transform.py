@@ -18,6 +18,7 @@ from ..core.ambient import as_in_new_thread, together_on_device
 from ..core.cores import OneCore
 from ..core.sample import fields_of, image_tensors, with_fields
 from .colors import ColorMatrices, color_matrices
+from .follow import Followers
 from .image_kernel import BatchTransformSettings, ImageByImage
 from .params import ERASING, MIXING, AppearanceColumns, ParamSampler
 from .whole_batch import batch_numbers, change_batch
@@ -74,6 +75,7 @@ class DeviceTransform:
         self.erasing = erasing
         self.mixup = mixup
         self.is_for_cpu = True   # a loader knows better; numbers for other devices are listed early
+        self.followers = Followers({})   # finishes the fields that follow the images
         self._on_one_core = OneCore()
         self.params = None   # nothing to draw
         if params is None or not params.changes_on_device:
@@ -194,7 +196,7 @@ class DeviceTransform:
     ) -> tuple[Any, DrawnBatch]:
         # NumPy underflows to 0, whatever np.errstate says
         with as_in_new_thread(), np.errstate(under='ignore'):
-            fields = fields_of(batch)
+            fields = self.followers.on_device(fields_of(batch))
             if drawn is None or drawn.drawn_with != self.drawn_with():
                 drawn = self.draw(fields['image'], keys)
             changed = self.apply(fields, drawn)

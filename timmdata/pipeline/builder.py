@@ -22,7 +22,7 @@ from ..datasets.image_dataset import ImageDataset
 from ..datasets.user_state import AssignedTransform, UserState
 from ..datasets.wrappers import base_datasets, unwrap
 from .batch_transform import BatchTransform, DeviceTransform, DrawnBatch, FinishedImages
-from .collate import fast_collate
+from .collate import fast_collate, stack_field
 from .layout import BatchLayout
 from .params import AppearanceColumns, AppearanceParams
 from .replay import Replay, redraw
@@ -266,6 +266,7 @@ class BatchBuilder:
         rows = self.layout(bucket).num_bytes(batch_size)
         if not rows:
             return 4 * batch_size * math.prod(self.sample_loader.shape)   # float32
+        rows += rows * len(self.sample_loader.followers)   # as much as a mask of 16 bits needs
         return rows if self.batch_transform is None else 5 * rows   # uint8 rows, and float32 images
 
     def prefetch(self,
@@ -316,6 +317,8 @@ class BatchBuilder:
         if rows is None:
             rows = self.layout(key.bucket).allocate_one()
         samples = loader.load(key, rows, refuse, here)
+        if self.collate_fn is not None and loader.followers:
+            samples = [with_fields(sample, loader.followers.on_device(fields_of(sample))) for sample in samples]
         if self.collate_fn is None and loader.transform is not None and any(loader.shape):
             size = loader.shape[1:]
             name = loader.describe(key)
@@ -362,7 +365,7 @@ class BatchBuilder:
             if len(present) < num:
                 rows = self.layout(bucket).keep(rows, num, present)
             images = self.sample_loader.transform_of(bucket).images(rows, flat)
-            batch = fast_collate(flat, images)
+            batch = self._with_followers(fast_collate(flat, images), flat, bucket)
             num_images = len(keys)
         else:
             batch = fast_collate(flat)
@@ -377,6 +380,14 @@ class BatchBuilder:
         if self.batch_transform is None:
             return HostBatch(batch, keys, drawn=drawn)
         return HostBatch(transform.on_batch(batch, keys, *filter(None, [drawn])), keys)
+
+    def _with_followers(self, batch: Any, samples: Sequence[Any], bucket: int) -> Any:
+        "Join the fields that follow the images."
+        followers = self.sample_loader.followers
+        if not followers:
+            return batch
+        followed = [{name: fields_of(sample)[name] for name in followers.names} for sample in samples]
+        return with_fields(batch, self.sample_loader.transform_of(bucket).join(followed, followers.collate))
 
     def _collate_by_user(self, keys: Sequence[SampleKey], samples: Sequence[Any]) -> Any:
         "Call the user's function; its random numbers are keyed to the first sample of the batch."

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from ..core.ambient import together_on_device
-from ..core.memory_pool import MemoryPool
+from ..core.memory_pool import ResultMemory
 from .colors import ColorMatrices, color_matrices, hue_lanes, turn_hue
 from .params import AppearanceColumns
 from .whole_batch import BRIGHT, batch_numbers, change_batch, gaussian_blur, gaussian_weights
@@ -270,7 +270,7 @@ class ImageByImage:
     ):
         self.settings = settings
         self._kernels = threading.local()   # by image shape
-        self._pool: tuple[int, Any] = -1, None   # bytes of each buffer, and the pool
+        self._memory = ResultMemory()
 
     def __reduce__(self):
         return type(self), (self.settings,)   # memory is not pickled
@@ -345,12 +345,4 @@ class ImageByImage:
         Returns:
             one dimension, dtype `img_dtype`
         """
-        dtype = self.settings.img_dtype
-        num_bytes = size * dtype.itemsize
-        pool_bytes, pool = self._pool   # together: threads share it
-        if num_bytes > pool_bytes:   # smaller results use the memory of larger ones
-            make = partial(torch.empty, num_bytes, dtype=torch.uint8, device='cpu')
-            pool = MemoryPool(make, max_free=4)
-            self._pool = num_bytes, pool
-        memory = pool.acquire()
-        return memory[:num_bytes].view(dtype)
+        return self._memory.allocate(size, self.settings.img_dtype)

@@ -25,7 +25,7 @@ from .colors import ColorMatrices, color_matrices
 from .image_kernel import BatchTransformSettings, ImageByImage, rows_of
 from .layout import BatchLayout, allocate_rows
 from .params import CROP, ERASING, MIXING, AppearanceColumns, AppearanceParams, ParamSampler, SampleParams
-from .sample_transform import DecodeSettings, SampleTransform
+from .sample_transform import DecodeSettings, FilledRows, SampleTransform
 from .whole_batch import batch_numbers, change_lines
 from ..samplers.keys import SampleKey
 from ..transforms.geometry import interp_mode_to_str
@@ -214,7 +214,7 @@ class PatchTransform(SampleTransform):
         key: SampleKey,
         numbers: Callable[[SampleKey], AbstractContextManager] = nullcontext,
         here: Sequence[AppearanceParams] = (),
-    ) -> list[tuple[int, int, int, int, int]]:
+    ) -> FilledRows:
         """Fill the rows of one sample: draw, crop, finish, and cut into patches.
 
         Args:
@@ -222,7 +222,7 @@ class PatchTransform(SampleTransform):
             rows: uint8 (C, N, pixels), overwritten.
             key: Key of the sample.
             numbers: Seeds the sample's global random numbers.
-            here: Flips and colors that the worker applies, in a list; empty: drawn here.
+            here: Flips, and colors that the worker applies, in a list; empty: drawn here.
 
         Returns:
             the sample's image, which is its document
@@ -245,7 +245,7 @@ class PatchTransform(SampleTransform):
         else:
             tokens[num:].zero_()
         _cut(image, tokens[first:first + num], (down, across), self.patch_size)
-        return [(first, down, across, height, width)]
+        return FilledRows([(first, down, across, height, width)])
 
 # %% ../../nbs/pipeline/37_patches.ipynb #26b00008
 def image_of_patches(

@@ -22,8 +22,10 @@ from ..core.jpeg import Pixels
 from ..core.rng import sample_seed
 from ..core.sample import apply_transform, as_pil_image, sample_image, with_image
 from ..datasets.image_dataset import ImageDataset
+from ..datasets.mixture import added_fields
 from ..datasets.user_state import UserState
 from ..datasets.wrappers import base_datasets, gives_bytes, unwrap
+from .follow import Followers
 from .params import AppearanceParams, ParamSampler, SampleParams
 from .sample_transform import SampleTransform
 from ..samplers.keys import SampleKey, view_keys
@@ -96,6 +98,7 @@ class SampleLoader:
         shape: Shape of the images that a transform should return: (C, H, W).
         keys_globals: Seed the global random generators for each sample, for code that uses them.
         state: State of the user's objects, set for each sample; None: of the dataset and the transforms.
+        followers: Changes the fields that follow the image; not with a user-defined transform.
     """
     dataset: Dataset
     sample_transforms: Sequence[SampleTransform] = ()
@@ -103,11 +106,14 @@ class SampleLoader:
     shape: tuple[int, int, int] = (0, 0, 0)
     keys_globals: bool = True
     state: UserState = None   # pyrefly: ignore  (never None after the start)
+    followers: Followers = Followers({})
 
     def __post_init__(self):
         if self.state is None:
             policies = _own_policies(self.sample_transforms) or None
-            self.state = UserState(dataset=self.dataset, transform=self.transform, auto_augment=policies)
+            follow = self.followers.of_user or None
+            self.state = UserState(
+                dataset=self.dataset, transform=self.transform, auto_augment=policies, follow=follow)
 
     @property
     def params(self) -> ParamSampler | None:
@@ -122,7 +128,7 @@ class SampleLoader:
     @property
     def is_thread_safe(self) -> bool:
         "Return whether only timmdata's own code loads samples, with readers that support threads."
-        if not self.sample_transforms or 'auto_augment' in self.state.roots:
+        if not self.sample_transforms or not self.state.roots.keys().isdisjoint(('auto_augment', 'follow')):
             return False
         return all(map(_shares_its_reader, base_datasets(self.dataset)))
 
@@ -175,7 +181,8 @@ class SampleLoader:
         "Return a loader whose user's objects have random generators of their own, and that leaves the global ones alone."
         state = self.state.for_thread()
         own = {name: state.roots.get(name) for name in ('dataset', 'transform')}
-        return replace(self, **own, state=state, keys_globals=False)
+        followers = self.followers.using(state.roots.get('follow', {}))
+        return replace(self, **own, followers=followers, state=state, keys_globals=False)
 
     def load(self,
         key: SampleKey,
@@ -196,7 +203,7 @@ class SampleLoader:
         """
         try:
             if self.sample_transforms:
-                sample = _fill_rows(self, key, rows, refuse, here)
+                samples = _fill_rows(self, key, rows, refuse, here)
             elif refuse:
                 raise RuntimeError(refuse)
             else:
@@ -204,16 +211,14 @@ class SampleLoader:
                     with clock('dataset'):
                         sample = self.dataset[key.index]
                     sample = apply_transform(self.transform, sample)
+                samples = [] if sample is None else [sample]
             if get_worker_info() is not None:
-                _check_device(sample)
+                for sample in samples:
+                    _check_device(sample)
         except Exception as error:
             _explain(error, self.describe(key))
             raise
-        if sample is None:
-            return []
-        if not self.sample_transforms:
-            return [sample]
-        return [with_image(sample, image) for image in sample_image(sample)]
+        return samples
 
     def sample_params(self,
         key: SampleKey,
@@ -225,7 +230,7 @@ class SampleLoader:
             key: Key of the sample, or of one of its views.
             params: Sampler that drew them; None: the sampler of the key's size bucket.
         """
-        pixels = sample_image(read_sample(self, key, lambda pixels: pixels))
+        pixels = sample_image(read_sample(self, key, lambda sample: sample))
         params = params or self.transform_of(key.bucket).params
         return params.sample_params(pixels.height, pixels.width, key)
 
@@ -244,7 +249,7 @@ class SampleLoader:
 def read_sample(
     loader: SampleLoader,
     key: SampleKey,
-    make: Callable[[Pixels], Any],
+    make: Callable[[Any], Any],
     refuse: str = '',
 ) -> Any:
     """Read one sample with sample transforms; the dataset decides how to handle an unreadable file.
@@ -252,11 +257,11 @@ def read_sample(
     Args:
         loader: Loader of the sample.
         key: Key of the sample.
-        make: Makes the sample's image from the undecoded image.
+        make: Makes the result from the sample, whose image is not decoded yet: a `Pixels`.
         refuse: Reason not to try this sample again; if given, its file counts as unreadable.
 
     Returns:
-        (image, target, …) or a dict; None for a skipped sample
+        the result of `make`; None for a skipped sample
     """
     base, index = unwrap(loader.dataset, key.index)
     if not gives_bytes(base):
@@ -267,33 +272,44 @@ def read_sample(
         if sample is None:
             return None
         pixels = Pixels(as_pil_image(sample_image(sample)), mode=None)
-        return with_image(sample, make(pixels))
+        return make(with_image(sample, pixels))
     backend = loader.sample_transforms[0].decode.backend
 
-    def read(number: int) -> tuple:   # number of the sample, or of its substitute
+    def read(number: int) -> Any:   # number of the sample, or of its substitute
         if refuse and number == index:
             raise ImageReadError(refuse)
         with clock('read'):
-            data, *others = base.reader[number]
-        return make(base.pixels(data, backend)), *others
+            data, target, *others = base.reader[number]
+        added = added_fields(loader.dataset, key.index)
+        return make((base.pixels(data, backend), base.target(target), *others, *added.values()))
 
     with loader.global_numbers(key) if is_read_by_user(base) else nullcontext():
-        sample = base.attempt(index, read)
-        if sample is None:
-            return None
-        image, target, *others = sample
-        return image, base.target(target), *others
+        return base.attempt(index, read)
 
 # %% ../../nbs/pipeline/15_sample_loader.ipynb #23da845b
 def _fill_rows(
     loader: SampleLoader, key: SampleKey, rows: Sequence[torch.Tensor], refuse: str,
     here: Sequence[AppearanceParams],
-) -> Any:
-    "Read a sample into its rows; its image is a list with one image per view."
+) -> list[Any]:
+    "Read a sample into its rows; returns one sample per view, none for a skipped one."
     def own_numbers(view: SampleKey) -> AbstractContextManager:
         return loader.global_numbers(view, view.view)
 
     numbers = own_numbers if 'auto_augment' in loader.state.roots else nullcontext
     transform = loader.transform_of(key.bucket)
+    followers = loader.followers
+
+    def make(sample: Any) -> list[Any]:
+        filled = transform(sample_image(sample), rows, key, numbers, here)
+        made = [with_image(sample, image) for image in filled.images]
+        if not followers:
+            return made
+        if len(filled.geometries) != len(made):
+            raise TypeError(
+                f'{type(transform).__name__} does not say where the pixels of an image go, so nothing can follow: return '
+                'FilledRows(images, geometries)')
+        with clock('follow'), loader.global_numbers(key) if followers.of_user else nullcontext():
+            return [followers.change(one, geometry) for one, geometry in zip(made, filled.geometries)]
+
     first, *_ = view_keys([key], loader.num_splits)   # all views share its random numbers
-    return read_sample(loader, first, lambda pixels: transform(pixels, rows, key, numbers, here), refuse)
+    return read_sample(loader, first, make, refuse) or []

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['is_vertical_first', 'resize_into', 'crop_with_pillow', 'crop_with_torch', 'apply_color', 'apply_flips', 'apply_last',
-           'apply_policy', 'DecodeSettings', 'DrawnAppearance', 'SampleTransform']
+           'apply_policy', 'DecodeSettings', 'DrawnAppearance', 'FilledRows', 'SampleTransform']
 
 # %% ../../nbs/pipeline/10_sample_transform.ipynb #869ea090
 import math
@@ -22,6 +22,7 @@ from torchvision.transforms import functional as F
 from ..core.clock import clock
 from ..core.jpeg import Pixels, choose_factor, resolve_backend
 from ..core.torch_private import RESIZE
+from .geometry import Geometry
 from .layout import BatchLayout, allocate_rows
 from .params import AppearanceColumns, AppearanceParams, ParamSampler, SampleParams
 from ..samplers.keys import SampleKey, view_keys
@@ -350,7 +351,7 @@ class DrawnAppearance(NamedTuple):
     """Hold the flips and colors of a batch, divided between worker and device.
 
     Args:
-        here: For each sample, what the worker applies to each of its rows.
+        here: For each sample, the flips of each of its rows, and what else the worker applies.
         on_device: For each part of the sample transform, the columns of its images that are left for the device.
     """
     here: Sequence[Sequence[AppearanceParams]] = ()
@@ -359,12 +360,23 @@ class DrawnAppearance(NamedTuple):
     def of_sample(self,
         position: int,
     ) -> Sequence[AppearanceParams]:
-        """Return what the worker applies to the rows of one sample; empty if nothing is drawn.
+        """Return what the worker needs to know for the rows of one sample; empty if nothing is drawn.
 
         Args:
             position: Position of the sample in the batch.
         """
         return self.here[position] if self.here else ()
+
+
+class FilledRows(NamedTuple):
+    """Hold what a sample transform returns for one sample.
+
+    Args:
+        images: The image of each copy of the sample, such as its row; a list of rows for several views.
+        geometries: For each image, where the pixels went; a list for several views.
+    """
+    images: Sequence[Any]
+    geometries: Sequence[Any] = ()
 
 
 class SampleTransform:
@@ -430,11 +442,39 @@ class SampleTransform:
         """
         here, on_device = [], []
         for part, of_part in zip(self.parts, self.keys_of_parts(view_keys(keys, self.params.num_splits))):
-            in_worker, left = part.params.share(part.params.appearance(of_part))
+            drawn = part.params.appearance(of_part)
+            in_worker, left = part.params.share(drawn)
             on_device.append(left)
-            here.append(in_worker.rows() if part.params.flips_in_worker else [AppearanceParams()] * len(of_part))
+            here.append(in_worker._replace(hflip=drawn.hflip, vflip=drawn.vflip).rows())
         num = len(keys)
         return DrawnAppearance([[row for rows in here for row in rows[k::num]] for k in range(num)], on_device)
+
+    def geometry(self,
+        pixels: Pixels,
+        params: SampleParams,
+        looks: AppearanceParams,
+    ) -> Geometry:
+        """Say where the pixels of an image go.
+
+        Args:
+            pixels: Pixels of the image; only their number is used.
+            params: Parameters of the sample.
+            looks: Its flips; colors do not matter.
+        """
+        source = pixels.height, pixels.width
+        return Geometry(source, self.params.size, params, looks.hflip, looks.vflip)
+
+    def join(self,
+        samples: Sequence[Mapping[Any, Any]],
+        collate: Callable[[Sequence[Mapping[Any, Any]]], dict[Any, Any]],
+    ) -> dict[Any, Any]:
+        """Join the fields that follow the images, in the order of the images.
+
+        Args:
+            samples: These fields of each sample.
+            collate: Joins the fields of several images.
+        """
+        return collate(samples)
 
     def crop(self,
         pixels: Pixels,
@@ -468,7 +508,7 @@ class SampleTransform:
             image: Image from `crop`; unchanged unless it is the row.
             row: uint8 (C, H, W), overwritten.
             params: Parameters of this view of the image.
-            here: Flips and colors that the worker applies.
+            here: Flips, and colors that the worker applies.
         """
         ops = params.ops
         has_steps = ops is not None and not (isinstance(ops, tuple) and not ops)
@@ -479,7 +519,8 @@ class SampleTransform:
             image = F.pil_to_tensor(image)
         if image is not row:
             row.copy_(image)
-        apply_flips(row, here)
+        if self.params.flips_in_worker:
+            apply_flips(row, here)
         if policy:
             with clock('policy'):
                 apply_policy(row, policy, ops, here.color)
@@ -494,7 +535,7 @@ class SampleTransform:
         key: SampleKey,
         numbers: Callable[[SampleKey], AbstractContextManager] = nullcontext,
         here: Sequence[AppearanceParams] = (),
-    ) -> Sequence[Any]:
+    ) -> FilledRows:
         """Fill the rows of one sample: draw, crop and finish.
 
         Args:
@@ -502,12 +543,13 @@ class SampleTransform:
             rows: uint8 (C, H, W), overwritten; one per view.
             key: Key of the sample.
             numbers: Seeds a view's global random numbers.
-            here: Flips and colors that the worker applies to each view; empty: drawn here.
+            here: Flips of each view, and colors that the worker applies to it; empty: drawn here.
 
         Returns:
             the image of each view, which is its row
         """
         crop = None
+        geometries = []
         sampler = self.params
         views = view_keys([key], sampler.num_splits)
         here = here or self.draw([key]).here[0]
@@ -517,4 +559,5 @@ class SampleTransform:
                 if crop is None:
                     crop = self.crop(pixels, params, rows[0])
                 self.finish(crop, row, params, looks)
-        return rows
+            geometries.append(self.geometry(pixels, params, looks))
+        return FilledRows(rows, geometries[::-1])

@@ -21,7 +21,7 @@ from ..core.jpeg import Pixels, choose_factor, scale_crop
 from .batch_transform import BatchTransform, DeviceTransform, DrawnBatch
 from .layout import BatchLayout
 from .params import AppearanceColumns, AppearanceParams, SampleParams
-from .sample_transform import SampleTransform
+from .sample_transform import FilledRows, SampleTransform
 from ..samplers.keys import MAX_VIEWS, SampleKey, keys_of_views
 from ..transforms.policy import Policy
 from ..transforms.settings import AugmentSettings
@@ -243,7 +243,7 @@ class ViewsTransform(SampleTransform):
         key: SampleKey,
         numbers: Callable[[SampleKey], AbstractContextManager] = nullcontext,
         here: Sequence[AppearanceParams] = (),
-    ) -> Sequence[Any]:
+    ) -> FilledRows:
         """Fill the rows of one sample: draw all crops, decode once, then crop and finish each.
 
         Args:
@@ -251,7 +251,7 @@ class ViewsTransform(SampleTransform):
             rows: uint8 (C, H, W), overwritten; one per crop, first views first.
             key: Key of the sample.
             numbers: Seeds a crop's global random numbers.
-            here: Flips and colors that the worker applies to each crop; empty: drawn here.
+            here: Flips of each crop, and colors that the worker applies to it; empty: drawn here.
 
         Returns:
             the image of the sample, which is its rows
@@ -271,7 +271,30 @@ class ViewsTransform(SampleTransform):
             with numbers(view):
                 image = part.crop(source, params, row)
                 part.finish(image, row, params, looks)
-        return [rows]
+        geometries = [part.geometry(pixels, *drew) for part, *drew in zip(self._of_row, drawn, here)]
+        return FilledRows([rows], [geometries])
+
+    def join(self,
+        samples: Sequence[Mapping[Any, Any]],
+        collate: Callable[[Sequence[Mapping[Any, Any]]], dict[Any, Any]],
+    ) -> dict[Any, Any]:
+        """Join the fields that follow the images, view by view.
+
+        Args:
+            samples: These fields of each sample, each a list with one value per crop.
+            collate: Joins the fields of several images.
+
+        Returns:
+            each field is a list with one value per view
+        """
+        views = []
+        first = 0
+        for count in self.counts:
+            crops = range(first, first + count)
+            first += count
+            views.append(collate([{name: values[crop] for name, values in sample.items()}
+                                  for crop in crops for sample in samples]))
+        return {name: [view[name] for view in views] for name in views[0]}
 
 # %% ../../nbs/pipeline/35_views.ipynb #35a00016
 class ViewsBatchTransform(DeviceTransform):
@@ -314,9 +337,10 @@ class ViewsBatchTransform(DeviceTransform):
         images = []
         for part, tensor, of_view in zip(self.parts.values(), fields['image'], drawn.views):
             images.append(part.apply({'image': tensor}, of_view)['image'])
+        done = {**fields, 'image': images}
         if not self._is_list:
-            images = dict(zip(self.parts, images))
-        return {**fields, 'image': images}
+            done |= {name: dict(zip(self.parts, done[name])) for name in ('image', *self.followers.names)}
+        return done
 
     def normalizing(self) -> 'ViewsBatchTransform':
         parts = {name: part.normalizing() for name, part in self.parts.items()}

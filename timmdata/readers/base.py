@@ -12,6 +12,7 @@ import io
 import os
 import stat
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path, PurePath
 from typing import Any, BinaryIO
 
@@ -34,6 +35,10 @@ class Reader:
     image_sizes: Any = None
     # Whether items have open files, as those of timm's readers, in place of buffers.
     gives_files: bool = False
+    # Names of the fields of an item, in order, as far as they are known.
+    field_names: Sequence[str] = ('image', 'target')
+    # Those that hold the files of further images, such as masks, or these images themselves.
+    image_fields: Collection[str] = ()
 
     def __len__(self) -> int:
         raise NotImplementedError
@@ -163,7 +168,7 @@ class Source:
 
 # %% ../../nbs/readers/25_base.ipynb #25b00020
 class ReaderFiles(Reader):
-    """Read files below a root; `reader[index]` is `(bytes, target)`.
+    """Read files below a root; `reader[index]` is `(bytes, target)`, then values of further columns and the mask's file.
 
     Args:
         root: The folder that the paths are relative to; if it is relative, to the working directory of now.
@@ -175,6 +180,9 @@ class ReaderFiles(Reader):
     split: Any = None   # Name of its split; None: the whole root.
     # What samples are inside of: 'tars' or 'shards'; '': each is a file or an object.
     container: str = ''
+    masks: 'ReaderFiles | None' = None   # Reads the file of the mask of each sample; None: there are no masks.
+    has_target: bool = True   # Whether items have a target.
+    value_names: Sequence[str] = ()   # Names of the further columns whose values items have.
 
     def __init__(self,
         root: StrPath,
@@ -195,7 +203,29 @@ class ReaderFiles(Reader):
     @property
     def is_remote(self) -> bool:
         "Return whether it reads from a store."
-        return self.store is not None
+        return self.store is not None or self.masks is not None and self.masks.is_remote
+
+    @property
+    def field_names(self) -> list[str]:
+        "Return the names of the fields of an item, in order."
+        return ['image', *['target'] * self.has_target, *self.value_names, *['mask'] * (self.masks is not None)]
+
+    @property
+    def image_fields(self) -> Collection[str]:
+        "Return the names of the fields that hold files of further images."
+        return [] if self.masks is None else ['mask']
+
+    def set_masks(self,
+        masks: 'ReaderFiles',
+    ):
+        """Let items end with the file of a mask; if no sample has a label, items have no target.
+
+        Args:
+            masks: Reads the mask of each sample, in the same order.
+        """
+        self.masks = masks
+        is_labeled = not isinstance(self.targets, np.ndarray) or bool((self.targets != -1).any())
+        self.has_target = bool(self.class_to_idx) or is_labeled
 
     @property
     def targets(self) -> np.ndarray | LabelLists:
@@ -217,6 +247,8 @@ class ReaderFiles(Reader):
         selected = copy.copy(self)
         selected.samples = self.samples.select(rows, targets)
         selected.class_to_idx = class_to_idx
+        if self.masks is not None:
+            selected.masks = self.masks.select(rows, None, {})
         return selected
 
     def __len__(self) -> int:
@@ -245,12 +277,49 @@ class ReaderFiles(Reader):
         """
         return self.samples.columns['span'][index].tolist()
 
-    def __getitem__(self, index: int) -> tuple[Any, Any]:
+    def spans(self,
+        index: int,
+    ) -> Iterable[Sequence[int]]:
+        """Look up all places of the source that one sample is read from.
+
+        Args:
+            index: Index of the sample.
+
+        Returns:
+            as of `span`
+        """
+        return [self.span(index)]
+
+    def content(self,
+        index: int,
+    ) -> Any:
+        """Read the file of one sample.
+
+        Args:
+            index: Index of the sample.
+
+        Returns:
+            a buffer
+        """
         if self.source is None:
-            data = read_file(os.path.join(self.root, self.samples.path(index)))
-        else:
-            data = self.source.read(*self.span(index))
-        return io.BytesIO(data) if self.gives_files else data, self.target(index)
+            return read_file(os.path.join(self.root, self.samples.path(index)))
+        return self.source.read(*self.span(index))
+
+    def values(self,
+        index: int,
+    ) -> Iterable[Any]:
+        """Look up the values of the further columns of one sample, as named by `value_names`.
+
+        Args:
+            index: Index of the sample.
+        """
+        return ()
+
+    def __getitem__(self, index: int) -> tuple:
+        data = self.content(index)
+        target = [self.target(index)] if self.has_target else []
+        mask = [] if self.masks is None else [bytes(self.masks.content(index))]   # it can be sent to another process
+        return io.BytesIO(data) if self.gives_files else data, *target, *self.values(index), *mask
 
     def prefetch(self,
         indexes: Sequence[int],
@@ -261,7 +330,9 @@ class ReaderFiles(Reader):
             indexes: Indexes of the samples of the next batch.
         """
         if self.source is not None:
-            self.source.prefetch(map(self.span, indexes))
+            self.source.prefetch(chain.from_iterable(map(self.spans, indexes)))
+        if self.masks is not None:
+            self.masks.prefetch(indexes)
 
     def filename(self,
         index: int,

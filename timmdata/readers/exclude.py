@@ -65,6 +65,8 @@ class ReaderRows(Reader):
         self.reader, self.rows = reader, rows
         self.is_thread_safe = getattr(reader, 'is_thread_safe', False)
         self.class_to_idx = getattr(reader, 'class_to_idx', {})
+        self.field_names = getattr(reader, 'field_names', Reader.field_names)
+        self.image_fields = getattr(reader, 'image_fields', Reader.image_fields)
 
     def _known(self, name: str) -> np.ndarray | None:
         values = getattr(self.reader, name, None)

@@ -203,6 +203,7 @@ class ReaderHfds(Reader):
         self._found = None
         extra = [additional_features] if isinstance(additional_features, str) else additional_features
         self.additional_features = list(extra or ())
+        self.field_names = ['image', 'target', *self.additional_features]
         needed = {key.split('/')[0] if key not in table.features else key
                   for key in self._fields.keys}
         self.dataset = self.dataset.select_columns(

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from itertools import chain
 from numbers import Number, Real
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,7 +33,7 @@ from .extensions import is_img_extension
 from .base import ReaderFiles, choose_split, is_whole, matching_splits
 from .sample_table import LabelLists, SampleTable
 from .target_fields import is_multihot, split_keys
-from .requests import keep_objects, open_ranges, open_single
+from .requests import Ranges, keep_objects, open_ranges, open_single
 from .store import absolute_path, find_objects, is_url, not_found
 
 # %% ../../nbs/readers/50_table.ipynb #9760d346
@@ -442,6 +443,7 @@ def find_problems(
     within: StrPath | None = None,
     unknown: str = _UNKNOWN,
     uneven: Mapping[int, str] | None = None,
+    masks: Sequence[str | None] | None = None,
 ) -> dict[int, list[tuple[str, str]]]:
     """Find rows without a path, target or file, with an unknown label, or with a repeated path.
 
@@ -454,6 +456,7 @@ def find_problems(
         within: Folder that paths must not leave, links resolved; None: any.
         unknown: How the message describes a label without an index.
         uneven: Row whose length differs from the header → its length.
+        masks: Path of a mask, one per row; None: there are no masks.
 
     Returns:
         row, from 0 → what is wrong, and for which value
@@ -478,16 +481,21 @@ def find_problems(
     for row, weight in enumerate(weights or ()):
         if not isinstance(weight, Number) or not 0 <= weight < math.inf:
             problems[row]['weight that is not a number >= 0'] = str(weight)
+    masked = {row: path for row, path in enumerate(masks or ()) if path and '\0' not in path}
+    for row in range(len(masks or ())):
+        if row not in masked:
+            problems[row]['no mask'] = paths[row] or ''
     if within is not None:
         real = Path(os.path.realpath(within))
-        for row, path in named.items():
+        for row, path in chain(named.items(), masked.items()):
             if not Path(os.path.realpath(real/path)).is_relative_to(real):
                 problems[row]['path outside the root'] = path
     if root is not None:
-        found = root if isinstance(root, Mapping) else _look_up(root, named.values())
-        for row, path in named.items():
-            if not found[path]:
-                problems[row]['missing file'] = path
+        found = root if isinstance(root, Mapping) else _look_up(root, chain(named.values(), masked.values()))
+        for what, known in {'missing file': named, 'missing mask': masked}.items():
+            for row, path in known.items():
+                if not found[path]:
+                    problems[row][what] = path
     for row, length in (uneven or {}).items():
         problems[row] = {'wrong number of columns': length}   # that alone
     return {row: list(problems[row].items()) for row in sorted(problems)}
@@ -579,6 +587,8 @@ def _choose_key(table: Table, key: str, argument: str) -> str:
         f'has none of the columns {listed(usual)}; available: {listed(table.names)}')
     several = _flag_columns(table) if argument == 'target_key' and not found else []
     advice = f', or several as a list, {argument}={several}, if each is a class' if several else ''
+    if argument == 'target_key' and not found:
+        advice += '; target_key=None if there are no labels'
     raise ValueError(f'{table.what} {many}. Pass the one to use as {argument}={advice}')
 
 # %% ../../nbs/readers/50_table.ipynb #c50readpaths
@@ -734,14 +744,25 @@ def _make_samples(
         columns[name] = np.fromiter((column[row] for row in rows), kind, len(rows))
     return SampleTable.from_samples([paths[row] for row in rows], chosen, columns)
 
+
+def _source_of(root: StrPath, samples: SampleTable, there: Mapping[str, Any] | None) -> Ranges | None:
+    "Open the files of a store; `there` has their objects, if they were looked up. None: files on this disk."
+    if not is_url(root):
+        return None
+    paths = [samples.path(row) for row in range(len(samples))]
+    if there is None:
+        there = dict(zip(paths, open_ranges(root, paths).objects))
+    return open_single(os.fspath(root), samples, np.array([there[path][1:] for path in paths], np.int64))
+
+
 # %% ../../nbs/readers/50_table.ipynb #c50report
 def _advice(problems: dict, targets: _Targets, root: StrPath) -> list[str]:
     "Say what helps against the problems."
     kinds, lines = _by_kind(problems), []
-    if 'missing file' in kinds:
+    if 'missing file' in kinds or 'missing mask' in kinds:
         lines.append(
             f'Files were looked for in {printable(absolute_path(root))}: pass root= if they are elsewhere')
-        missing = [] if is_url(root) else kinds['missing file'].values()
+        missing = [] if is_url(root) else [*kinds['missing file'].values(), *kinds['missing mask'].values()]
         names_by_form = cache(_names_by_form)
         pairs = [f'{path!a} is there as {found!a}' for path in missing
                  if (found := _similar_path(root, path, names_by_form))]
@@ -787,7 +808,8 @@ class ReaderTable(ReaderFiles):
             name; None: all are -1.
         split_key: Column of splits; None: 'split', if the table has it.
         weight_key: Column of weights >= 0, returned after the target.
-        fields: Additional columns, returned last.
+        fields: Additional columns, returned after these, as they are in the table.
+        mask_key: Column of paths of masks, whose files are returned last.
         target_separator: Separator between several labels in a string; an empty cell has none, and is a sample, too.
         target_format: Format of lists of labels: 'indices', or 'multihot' for a 0 or 1 for each class; None: detect it.
         target_type: 'float': numbers to be predicted; None: only if at least one of them has a fraction.
@@ -807,6 +829,7 @@ class ReaderTable(ReaderFiles):
         split_key: str | None = None,
         weight_key: str | None = None,
         fields: Sequence[str] = (),
+        mask_key: str | None = None,
         target_separator: str | None = None,
         target_format: str | None = None,
         target_type: str | None = None,
@@ -828,16 +851,17 @@ class ReaderTable(ReaderFiles):
         table = read_table(table)
         paths = _read_paths(table, input_key, root)
         targets = _read_targets(
-            table, target_key, class_map, root, [split_key or 'split', weight_key, *fields],
+            table, target_key, class_map, root, [split_key or 'split', weight_key, mask_key, *fields],
             target_separator=target_separator, target_format=target_format, target_type=target_type)
         has_splits = split_key or 'split' in table.names
         splits = table.values(_number_of(table, split_key or 'split', 'split_key')) if has_splits else []
         others = {'weight': table.typed(_number_of(table, weight_key, 'weight_key'))} if weight_key else {}
         others |= {f'field {key}': table.typed(_number_of(table, key, 'fields')) for key in fields}
-        there = _look_up(root, paths) if check_files else None
+        masks = _texts_of(table, mask_key, 'mask_key') if mask_key else None
+        there = _look_up(root, [*paths, *(masks or ())]) if check_files else None
         self.problems = find_problems(
             paths, targets.labels, targets.indexes, others.get('weight'), there,
-            root if within_root else None, targets.unknown, table.uneven)
+            root if within_root else None, targets.unknown, table.uneven, masks)
         self.split = split
         if self.problems:
             _report(table, self.problems, targets, on_problem, root)
@@ -845,20 +869,28 @@ class ReaderTable(ReaderFiles):
         if not chosen:
             raise ValueError(
                 f'{table.what} has no usable rows' + (f' in split {split!r}' if split else ''))
-        samples, source = _make_samples(chosen, paths, targets, others), None
-        if is_url(root):
-            paths = [paths[row] for row in chosen]
-            if there is None:
-                there = dict(zip(paths, open_ranges(root, paths).objects))
-            stored = np.array([there[path][1:] for path in paths], np.int64)
-            source = open_single(os.fspath(root), samples, stored)
-        super().__init__(root, samples, targets.class_to_idx, source)
+        samples = _make_samples(chosen, paths, targets, others)
+        super().__init__(root, samples, targets.class_to_idx, _source_of(root, samples, there))
+        if masks is not None:
+            samples = SampleTable.from_samples([masks[row] for row in chosen], [0] * len(chosen))
+            self.set_masks(ReaderFiles(root, samples, {}, _source_of(root, samples, there)))
 
     @property
     def weights(self) -> np.ndarray | None:
         "Return the weights of all samples; None without a weight column."
         return self.samples.columns.get('weight')
 
-    def __getitem__(self, index: int) -> tuple:
-        others = (column.item(index) for name, column in self.samples.columns.items() if name != 'span')
-        return *super().__getitem__(index), *others
+    @property
+    def value_names(self) -> list[str]:
+        "Return the names of the weight and of the requested fields."
+        return [name.removeprefix('field ') for name in self.samples.columns if name != 'span']
+
+    def values(self,
+        index: int,
+    ) -> Iterable[Any]:
+        """Look up the weight and the requested fields of one sample.
+
+        Args:
+            index: Index of the sample.
+        """
+        return (column.item(index) for name, column in self.samples.columns.items() if name != 'span')

@@ -18,7 +18,9 @@ from torch import distributed as ranks
 from torch.utils.data import Dataset, Sampler
 
 from ..core.checks import check_number
+from ..datasets.mixture import Mixture
 from .epoch import EpochSampler
+from .mixture import MixtureSampler
 from .weighted import BalancedSampler, WeightedSampler
 
 # %% ../../nbs/samplers/25_order.ipynb #71111b53
@@ -53,6 +55,7 @@ class OrderSettings:
         samples_per_epoch: Samples per epoch, over all ranks; None: the size of the dataset.
         num_aug_repeats: Repeats of a sample in a row, with different augmentation; 0: none.
         distributed: Divide the samples among the ranks of torch.distributed.
+        is_training: Whether the samples of a `Mixture` are drawn by its proportions, if they are shuffled.
     """
     shuffle: bool = False
     sampler: Sampler | Sequence[int] | None = None
@@ -61,6 +64,7 @@ class OrderSettings:
     samples_per_epoch: int | None = None
     num_aug_repeats: float = 0
     distributed: bool = field(default=False, compare=False)
+    is_training: bool = field(default=False, compare=False)
 
     def __post_init__(self):
         least = 1 if self.num_aug_repeats else 0
@@ -98,7 +102,7 @@ class OrderSettings:
         Args:
             dataset: Map-style dataset.
             seed: Seed of the run.
-            batch_size: Samples per batch of this rank, for balanced batches.
+            batch_size: Samples per batch of this rank, for balanced batches and mixtures.
 
         Returns:
             sampler of this rank's share
@@ -109,6 +113,9 @@ class OrderSettings:
                 dataset, self.weights, self.samples_per_epoch, seed, num_ranks, rank)
         if self.balanced_batches:
             return BalancedSampler(
+                dataset, batch_size, self.samples_per_epoch, seed, num_ranks, rank)
+        if isinstance(dataset, Mixture) and self.is_training and self.shuffle:
+            return MixtureSampler(
                 dataset, batch_size, self.samples_per_epoch, seed, num_ranks, rank)
         return EpochSampler(
             dataset, self.shuffle, seed, self.sampler, num_ranks, rank, self.num_aug_repeats,

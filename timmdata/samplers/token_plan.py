@@ -211,11 +211,11 @@ class TokenPlan:
 
     def _planned(self, sampler: EpochSampler, epoch: int) -> tuple[tuple[Any, Any], TokenBatches]:
         "Return the order of an epoch, over all ranks, and its plan."
-        of = sampler.seed, epoch
+        of = sampler.seed, epoch, *sampler.changes.values()
         found = self._last.get(of)   # another thread may plan the next epoch
         if found is None:
             order = sampler.order(epoch)
-            found = self._last[of] = order, self._plan(*of, *order)
+            found = self._last[of] = order, self._plan(sampler.seed, epoch, *order)
             for old in [*self._last][:-2]:
                 self._last.pop(old, None)
         return found
