@@ -5,7 +5,6 @@ import warnings
 from functools import partial
 from itertools import islice
 
-import datasets as hf
 import numpy as np
 import pytest
 import torch
@@ -275,13 +274,16 @@ def test_samples_of_any_form(form, follow, kind):
         assert type(made) is kind and is_same([*(made.values() if kind is dict else made)], [images, targets, masks])
 
 
+class Flat(Painted):
+    "Boxes and labels beside the image; at the top level, for processes that are spawned."
+    def __getitem__(self, index):
+        image, target = Painted(form='nested')[index]
+        sample = {'image': image, 'target': index, 'boxes': target['boxes'], 'labels': target['labels']}
+        return sample if self.form == 'dict' else tuple(sample.values())
+
+
 def test_padded_boxes_in_tuples_and_dicts():
     "The count is appended; rows are those of the lists."
-    class Flat(Painted):
-        def __getitem__(self, index):
-            image, target = Painted(form='nested')[index]
-            sample = {'image': image, 'target': index, 'boxes': target['boxes'], 'labels': target['labels']}
-            return sample if self.form == 'dict' else tuple(sample.values())
     plain = batches(Flat(form='tuple'), {2: Boxes(also=[3])})
     tuples = batches(Flat(form='tuple'), {2: Boxes(also=[3], pad=True)})
     dicts = batches(Flat(form='dict'), {'boxes': Boxes(also=['labels'], pad=True)}, **PROCESSES)
@@ -305,6 +307,7 @@ def test_wrapped_datasets_and_streams(dataset):
 
 @pytest.fixture(scope='module')
 def rows():
+    hf = pytest.importorskip('datasets')
     features = hf.Features({'image': hf.Image(), 'label': hf.Value('int64'), 'mask': hf.Image()})
     columns = {'image': [paint(labels_of(k)) for k in range(12)], 'label': [*range(12)],
     'mask': [Image.fromarray(labels_of(k)) for k in range(12)]}
