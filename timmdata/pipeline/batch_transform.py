@@ -17,6 +17,7 @@ import torch
 from ..core.ambient import as_in_new_thread, together_on_device
 from ..core.cores import OneCore
 from ..core.sample import fields_of, image_tensors, with_fields
+from ..datasets.user_objects import is_ours
 from .colors import ColorMatrices, color_matrices
 from .follow import Followers
 from .image_kernel import BatchTransformSettings, ImageByImage
@@ -131,7 +132,7 @@ class DeviceTransform:
     def is_ours(self) -> bool:
         "Return whether only timmdata's own code draws and mixes, so that copies of this transform draw the same."
         parts = [part for part in (self, self.erasing, self.mixup) if part is not None]
-        return all(type(part).__module__.startswith('timmdata.') for part in parts)
+        return all(map(is_ours, parts))
 
     def draw_early(self,
         images: Any,

@@ -386,7 +386,8 @@ class BatchBuilder:
         followers = self.sample_loader.followers
         if not followers:
             return batch
-        followed = [{name: fields_of(sample)[name] for name in followers.names} for sample in samples]
+        names = followers.names
+        followed = [{name: fields_of(sample)[name] for name in names} for sample in samples]
         return with_fields(batch, self.sample_loader.transform_of(bucket).join(followed, followers.collate))
 
     def _collate_by_user(self, keys: Sequence[SampleKey], samples: Sequence[Any]) -> Any:

@@ -27,6 +27,7 @@ from ..core.decode import Buffer, decode_image
 from ..core.faults import ImageReadError, is_system_error, listed, name_fault
 from ..core.memory_pool import ResultMemory
 from ..core.sample import fields_of, refill, with_fields
+from ..datasets.user_objects import is_ours
 from .collate import stack_field
 from .geometry import Geometry, move
 
@@ -486,7 +487,7 @@ class Followers:
     @property
     def of_user(self) -> dict[Any, Any]:
         "Return the followers and functions that are not timmdata's, by the name of their field."
-        return {name: one for name, one in self.follow.items() if not type(one).__module__.startswith('timmdata.')}
+        return {name: one for name, one in self.follow.items() if not is_ours(one)}
 
     def using(self,
         objects: Mapping[Any, Any],

@@ -23,6 +23,7 @@ from ..core.rng import sample_seed
 from ..core.sample import apply_transform, as_pil_image, sample_image, with_image
 from ..datasets.image_dataset import ImageDataset
 from ..datasets.mixture import added_fields
+from ..datasets.user_objects import is_ours
 from ..datasets.user_state import UserState
 from ..datasets.wrappers import base_datasets, gives_bytes, unwrap
 from .follow import Followers
@@ -63,7 +64,7 @@ def _explain(error: Exception, what: str):
 def _own_policies(transforms: Sequence[SampleTransform]) -> list[Any]:
     "Return the user-defined policies that change images."
     policies = [part.params.policy for transform in transforms for part in transform.parts]
-    return [policy for policy in policies if policy and not type(policy).__module__.startswith('timmdata.')]
+    return [policy for policy in policies if policy and not is_ours(policy)]
 
 
 def is_read_by_user(
@@ -77,7 +78,7 @@ def is_read_by_user(
     parts = [base, base.reader]
     while hasattr(parts[-1], 'reader'):   # as with exclude=
         parts.append(parts[-1].reader)
-    return base.target_transform is not None or not all(type(part).__module__.startswith('timmdata.') for part in parts)
+    return base.target_transform is not None or not all(map(is_ours, parts))
 
 
 def _shares_its_reader(base: Any) -> bool:
