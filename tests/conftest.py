@@ -53,10 +53,11 @@ def pytest_collection_modifyitems(config, items):
 
 
 @pytest.fixture
-def cut_small_files(monkeypatch):
-    "JPEGs are cut however few bytes that saves."
+def always_in_part(monkeypatch):
+    "Of a JPEG, a region is decoded, or the rows down to the end of the crop, however little that saves."
     from timmdata.core import jpeg
-    monkeypatch.setattr(jpeg, 'WORTH_A_CUT', 1)
+    costs = {way: jpeg.PartCost(start, 0., 0., 0.) for start, way in enumerate(['region', 'rows', 'all'])}
+    monkeypatch.setattr(jpeg, 'PART_COSTS', costs)
 
 
 @pytest.fixture(scope='session')

@@ -1,10 +1,13 @@
 "Quick decoding beside Pillow: the same pixels of every kind of JPEG, no more rows than are asked for, and no damage let through."
 import io
 import itertools
+import json
 import random
 import re
 from collections import Counter
+from contextlib import suppress
 from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,12 +24,31 @@ from PIL import Image, ImageOps
 from timmdata.core import jpeg
 from timmdata.core.decode import decode_image
 from timmdata.core.faults import ImageReadError
-from timmdata.core.jpeg import Pixels, choose_factor, decode_header, read_header
+from timmdata.core.jpeg import BACKENDS, Pixels, choose_factor, choose_part, decode_header, read_header, resolve_backend
+from timmdata.core.regions import import_nvimgcodec
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures('cut_small_files')]
+pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures('always_in_part')]
+ROOT, MEASURED = Path(__file__).resolve().parents[2], dict(jpeg.PART_COSTS)
+
+
+def available_backends() -> list[str]:
+    "Names of the decoders that are installed."
+    found = []
+    for name in BACKENDS[1:]:
+        with suppress(ImportError): found.append(resolve_backend(name))
+    return found
+
+
+@pytest.fixture
+def measured_costs(always_in_part, monkeypatch):
+    "Parts are decoded where they are worth it, as outside of tests."
+    monkeypatch.setattr(jpeg, 'PART_COSTS', MEASURED)
+
+
 simplejpeg = pytest.param('simplejpeg', marks=pytest.mark.skipif(jpeg.simplejpeg is None, reason='no simplejpeg'))
+nvimgcodec = pytest.param('nvimgcodec', marks=pytest.mark.skipif(import_nvimgcodec() is None, reason='no nvimgcodec'))
 torchcodec = pytest.param('torchcodec', marks=pytest.mark.skipif(find_spec('torchcodec') is None, reason='no torchcodec'))
-DECODERS = [simplejpeg, 'torchvision', torchcodec]
+DECODERS = [nvimgcodec, simplejpeg, 'torchvision', torchcodec]
 UNREADABLE = ['truncated.jpg', 'empty.jpg', 'text.jpg']
 READABLE = [name for name in ODDITIES if name not in UNREADABLE]
 
@@ -63,7 +85,7 @@ def test_kinds_of_jpeg_agree_with_pillow(samples, name, decoder):
         pixels = Pixels(data, backend=decoder)
         array, expected = pixels.read(), np.asarray(decode_image(data))
         assert (pixels.height, pixels.width) == expected.shape[:2] and largest(array, expected) <= 1
-        is_ordinary = name not in ('CMYK', 'adobe RGB') or (name == 'adobe RGB' and decoder != 'simplejpeg')
+        is_ordinary = name not in ('CMYK', 'adobe RGB') or (name == 'adobe RGB' and decoder not in ('simplejpeg', 'nvimgcodec'))
         assert (read_header(data, decoder) is not None) == is_ordinary
 
 
@@ -172,8 +194,10 @@ def decoded_sizes(data: bytes, crop: tuple, decoder: str, monkeypatch, factor: i
 def test_fewer_rows_are_decoded_in_silence(samples, decoder, capfd, monkeypatch):
     "libjpeg writes its warnings to the standard error file: a user must see none for a file that is in order."
     data = encoded(rgb((samples/'val/cat/0003.jpg').read_bytes()).resize((64, 256)))
-    num_rows = decoded_sizes(data, (0, 0, 100, 64), decoder, monkeypatch)[0][0]
-    assert num_rows < 120 if decoder == 'simplejpeg' else num_rows == 256
+    sizes = decoded_sizes(data, (10, 20, 90, 30), decoder, monkeypatch)
+    if decoder == 'nvimgcodec': assert sizes == []   # its region needs no other decoder
+    elif decoder == 'simplejpeg': assert sizes[0][0] < 120
+    else: assert sizes == [(256, 64)]
     assert capfd.readouterr() == ('', '')
 
 
@@ -210,13 +234,31 @@ def test_a_crop_of_a_jpeg_with_restart_markers_is_that_of_the_full_decode(decode
     assert_crop_is_that_of_all(jpeg_bytes, crop, data.draw(st.sampled_from([1, 2, 4, 8])), decoder)
 
 
-def test_a_cut_that_spares_little_is_not_made(samples, monkeypatch):
-    monkeypatch.setattr(jpeg, 'WORTH_A_CUT', 16_000)
-    image = rgb((samples/'val/cat/0003.jpg').read_bytes())
-    for edge, is_cut in (160, False), (1600, True):
-        for restarts in {}, dict(restart_marker_rows=1):
-            data = encoded(image.resize((edge, edge)), **restarts)
-            assert (jpeg.cut_below(data, jpeg.read_layout(data), edge // 2) is not None) == is_cut
+# ---- what is decoded
+
+@pytest.mark.usefixtures('measured_costs')
+def test_part_that_saves_little_is_not_decoded_alone():
+    small, large = dict(size=(64, 64), file_size=1_500), dict(size=(1600, 1600), file_size=400_000)
+    for backend, way in ('simplejpeg', 'rows'), ('nvimgcodec', 'region'):
+        if backend not in available_backends(): continue
+        for crop in (0, 0, 58, 64), (16, 16, 32, 32): assert choose_part(crop=crop, backend=backend, **small) == 'all'
+        assert choose_part(crop=(400, 400, 400, 400), backend=backend, **large) == way
+        assert choose_part(crop=(0, 0, 200, 1600), backend=backend, **large) == 'rows'   # no columns to leave out
+        assert choose_part(crop=(0, 0, 1600, 1600), backend=backend, **large) == 'all'
+    for backend in 'torchvision', 'pillow': assert choose_part(crop=(0, 0, 10, 10), backend=backend, **large) == 'all'
+
+
+@pytest.mark.usefixtures('measured_costs')
+def test_downscaled_photo_is_no_region():
+    "Its pixels would depend on whether nvImageCodec is installed: it has one size."
+    for backend in available_backends():
+        assert choose_part((3000, 4000), 4_000_000, (1000, 1000, 500, 500), 2, backend) in ('rows', 'all')
+
+
+@pytest.mark.usefixtures('measured_costs')
+def test_costs_are_those_of_the_benchmark():
+    measured = json.loads((ROOT/'benchmarks/results/decode_parts.json').read_text())['costs_ns']
+    assert {way: cost._asdict() for way, cost in jpeg.PART_COSTS.items()} == measured
 
 
 # ---- smaller pictures
@@ -252,7 +294,7 @@ def test_odd_markers_are_those_that_a_regular_expression_finds():
         pixels = bytes(rng.choices(values, k=rng.randrange(12)))
         expected = odd.search(pixels) is not None
         data = header + pixels + b'\xff\xd9'
-        assert (jpeg.cut_below(data, jpeg.read_layout(data), 4) is None) == expected, pixels
+        assert jpeg.read_layout(data).is_intact(data) != expected, pixels
         found[expected] += 1
     assert min(found.values()) > 300
 
@@ -260,7 +302,7 @@ def test_odd_markers_are_those_that_a_regular_expression_finds():
 @pytest.mark.full
 def test_no_decoder_warns(samples):
     "torchvision's own wrapper warns in every call since 0.29, which ends a program under `python -W error`."
-    backends = [name for name in ('simplejpeg', 'torchvision', 'torchcodec', 'pillow') if name == 'pillow' or find_spec(name)]
+    backends = available_backends()
     run = program(f'''import warnings
 from timmdata.core.jpeg import Pixels
 warnings.simplefilter('error')

@@ -237,7 +237,7 @@ def test_cores_are_counted_where_there_is_no_affinity(monkeypatch):
 
 def test_without_fast_decoders_pillow_decodes(samples, monkeypatch):
     for name in ('simplejpeg', 'decode_jpeg'): monkeypatch.setattr(fast_decode, name, None)
-    monkeypatch.setitem(fast_decode._FIND, 'torchcodec', lambda: None)
+    for name in ('nvimgcodec', 'torchcodec'): monkeypatch.setitem(fast_decode._FIND, name, lambda: None)
     assert fast_decode.resolve_backend() == 'pillow'
     images, _ = next(iter(create_loader(ImageDataset(samples, split='val'), 16, 4, **INLINE)))
     assert images.shape == (4, 3, 16, 16)

@@ -8,7 +8,8 @@ import torch
 from grids import quick
 from PIL import Image
 
-from timmdata.core.jpeg import Pixels, cut_below, read_layout
+from timmdata.core.jpeg import Pixels, read_layout
+from timmdata.core.regions import decode_region, import_nvimgcodec
 from timmdata.pipeline.layout import allocate_rows
 from timmdata.pipeline.sample_transform import resize_into
 
@@ -56,7 +57,12 @@ def test_resizing_lets_go_of_the_lock(data, interpolation):
 
 def test_decoding_and_the_search_for_damage_let_go_of_the_lock(data):
     assert wakes(lambda: Pixels(data).read(), 20) > 10
-    layout, height = read_layout(data), Pixels(data).height // 2
+    layout = read_layout(data)
     assert len(data) > 200_000
     # one search takes 0.15 ms: on a busy machine the other thread is late for many of them
-    assert wakes(lambda: cut_below(data, layout, height), 1000) > 20
+    assert wakes(lambda: layout.is_intact(data), 1000) > 20
+
+
+@pytest.mark.skipif(import_nvimgcodec() is None, reason='no nvimgcodec')
+def test_decoding_a_region_lets_go_of_the_lock(data):
+    assert wakes(lambda: decode_region(data, (100, 100, 700, 1200)), 20) > 10

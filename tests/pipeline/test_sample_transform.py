@@ -178,19 +178,19 @@ def test_odd_files_in_a_loader_are_pillows(samples, decoder):
     assert len(rows[decoder]) == len(READABLE) and (rows[decoder] - rows['pillow']).abs().max() <= 1.001
 
 
-@pytest.fixture
-def without_simplejpeg(monkeypatch):
+@quick(1, 'missing', [['simplejpeg'], ['simplejpeg', 'nvimgcodec'], ['simplejpeg', 'nvimgcodec', 'torchcodec']])
+def test_everything_works_without_the_fastest_decoders(samples, monkeypatch, missing):
     monkeypatch.setattr(fast_decode, 'simplejpeg', None)
-
-
-def test_everything_works_without_simplejpeg(samples, without_simplejpeg):
-    assert resolve_backend() == resolve_backend('auto') == 'torchvision'
+    for name in missing: monkeypatch.setitem(fast_decode._FIND, name, lambda: None)
+    fastest = resolve_backend()
+    assert fastest == resolve_backend('auto') not in ('pillow', *missing)
+    assert 'torchcodec' not in missing or fastest == 'torchvision'
     with pytest.raises(ImportError, match='pip install simplejpeg'): resolve_backend('simplejpeg')
     for path in photographs(samples, 'samples')[::5]:
         assert largest(Pixels(path.read_bytes()).read(), np.asarray(rgb(path.read_bytes()))) <= 1
     loader = create_loader(ImageDataset(samples), (3, 32, 32), 40, is_training=True, device='cpu', num_workers=2)
     assert sum(len(images) for images, _ in loader) == len(loader) * 40
-    assert loader.loader.builder.sample_loader.sample_transforms[0].decode.backend == 'torchvision'
+    assert loader.loader.builder.sample_loader.sample_transforms[0].decode.decoder == fastest
 
 
 # ---- DCT scaling

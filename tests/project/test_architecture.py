@@ -16,7 +16,7 @@ FRAMEWORKS = {'lightning', 'transformers', 'accelerate', 'fastai', 'keras', 'ign
 HEAVY = {'matplotlib', 'nbdev', 'execnb', 'skimage', 'scipy', 'timm', 'pandas', 'IPython', 'sphinx', 'pytest',
          'webdataset', 'datasets', 'tensorflow', 'tensorflow_datasets', 'imagehash', 'ipywidgets', 'ray', *FRAMEWORKS}
 # not needed to run: found when present
-OPTIONAL = {'skimage', 'simplejpeg', 'torchcodec', 'IPython', 'google', 'pyarrow', 'webdataset', 'datasets', 'tensorflow',
+OPTIONAL = {'skimage', 'simplejpeg', 'nvidia', 'torchcodec', 'IPython', 'google', 'pyarrow', 'webdataset', 'datasets', 'tensorflow',
             'tensorflow_datasets', 'imagehash', 'ipywidgets', 'psutil', 'ray', 'timm', *FRAMEWORKS}
 DISTRIBUTIONS = {'PIL': 'pillow', 'skimage': 'scikit-image'}
 

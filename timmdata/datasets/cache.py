@@ -24,7 +24,7 @@ from filelock import FileLock
 from ..core.checks import check_choice, checks_names, parse_size
 from ..core.decode import decode_image
 from ..core.faults import FaultPolicy, try_to_read
-from ..core.jpeg import resolve_backend
+from ..core.jpeg import whole_backend
 from ..core.memory_pool import end_with
 from ..core.paths import StrPath, cache_dir, expand_home, open_private
 from ..readers.base import ReaderFiles
@@ -266,7 +266,7 @@ def cached_dataset(
     check_packable(source)
     packing = PackSettings(
         settings.format, settings.short_side, mode=dataset.input_img_mode, exif_transpose=dataset.exif_transpose,
-        background=dataset.background, backend=resolve_backend(backend))
+        background=dataset.background, backend=whole_backend(backend))
     folder = settings.folder
     is_memory = settings.where == 'memory'
     root = folder/cache_key(dataset, packing)

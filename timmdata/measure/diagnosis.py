@@ -21,7 +21,8 @@ from torch.utils.data import Dataset
 
 from ..core.checks import check_number, check_whole
 from ..core.cores import available_cores
-from ..core.jpeg import resolve_backend
+from ..core.jpeg import resolve_backend, whole_backend
+from ..core.regions import import_nvimgcodec
 from ..core.progress import progress_bar
 from ..datasets.wrappers import base_datasets, gives_bytes
 from ..loader import create_loader
@@ -83,9 +84,11 @@ def _changes(host: BatchLoader, settings: Mapping[str, Any],
     transforms = builder.sample_loader.sample_transforms
     if not transforms or not all(map(gives_bytes, base_datasets(builder.dataset))):
         return found   # this dataset does not decode files
-    decode, fastest = transforms[0].decode, resolve_backend()
-    if decode.backend != fastest:
-        found.append(dict(backend=fastest))
+    decode = transforms[0].decode
+    faster = [resolve_backend()]
+    if is_random and import_nvimgcodec():   # for parts of photos
+        faster.append('nvimgcodec')
+    found.extend(dict(backend=name) for name in dict.fromkeys(faster) if name != decode.decoder)
     is_exact = decode.scaled_decode or decode.backend == 'pillow' or settings.get('cache')
     if is_random and not is_exact:
         found.append(dict(scaled_decode=True))
@@ -326,7 +329,7 @@ def diagnose(
         notes.append(f'batch_size={size} instead of {batch_size}, for num_images={len(sample)}')
     if cpu_seconds() is None:
         notes.append(NO_PSUTIL)
-    if resolve_backend() != 'simplejpeg':
+    if whole_backend() != 'simplejpeg':
         notes.append(NO_SIMPLEJPEG)
     for stage in stages:
         if stage.name == 'decode' and all(map(gives_bytes, base_datasets(dataset))):

@@ -274,7 +274,7 @@ def read_sample(
             return None
         pixels = Pixels(as_pil_image(sample_image(sample)), mode=None)
         return make(with_image(sample, pixels))
-    backend = loader.sample_transforms[0].decode.backend
+    backend = loader.sample_transforms[0].decode.decoder
 
     def read(number: int) -> Any:   # number of the sample, or of its substitute
         if refuse and number == index:

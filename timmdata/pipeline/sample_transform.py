@@ -10,7 +10,7 @@ __all__ = ['is_vertical_first', 'resize_into', 'crop_with_pillow', 'crop_with_to
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +20,7 @@ from PIL import Image, ImageFilter, ImageOps
 from torchvision.transforms import functional as F
 
 from ..core.clock import clock
-from ..core.jpeg import Pixels, choose_factor, resolve_backend
+from ..core.jpeg import Pixels, choose_factor, log_backend, resolve_backend, whole_backend
 from ..core.torch_private import RESIZE
 from .geometry import Geometry
 from .layout import BatchLayout, allocate_rows
@@ -337,14 +337,20 @@ class DecodeSettings:
     """Define how image files are decoded; raises ValueError if the backend is not installed.
 
     Args:
-        backend: JPEG decoder (see `resolve_backend`); 'pillow': timm's pixels; None: the fastest.
+        backend: JPEG decoder (see `resolve_backend`); 'pillow': timm's pixels; None: the fastest. Afterwards, this is the
+            decoder of whole photos, which defines the pixels: a state compares it.
         scaled_decode: Decode at reduced size if the crop allows it; for training.
+        decoder: The decoder that was asked for, which may decode regions with the same pixels.
     """
     backend: str | None = None
     scaled_decode: bool = False
+    decoder: str = field(init=False, compare=False)
 
     def __post_init__(self):
-        object.__setattr__(self, 'backend', resolve_backend(self.backend))
+        object.__setattr__(self, 'decoder', resolve_backend(self.backend))
+        if self.backend in (None, 'auto'):
+            log_backend(self.decoder)
+        object.__setattr__(self, 'backend', whole_backend(self.backend))
 
 # %% ../../nbs/pipeline/10_sample_transform.ipynb #fdf5abc1
 class DrawnAppearance(NamedTuple):
