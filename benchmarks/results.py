@@ -93,6 +93,18 @@ def decode_table(
     return '\n'.join(lines)
 
 
+def parts_table(
+    sizes: dict[str, dict[str, Any]],   # written by decode_parts.py: size of the photos → numbers
+) -> str:
+    "The README's table: time to decode a crop, relative to simplejpeg's full decoding."
+    names = {'rows': 'rows down to the crop, simplejpeg', 'region': 'region, nvImageCodec',
+             'chosen without regions': "**timmdata**, `backend='simplejpeg'`", 'chosen': "**timmdata**, `backend='nvimgcodec'`",
+             'best': 'the fastest way of each crop'}
+    lines = [f'| relative to full decoding | {" | ".join(sizes)} |', '|---' * (len(sizes) + 1) + '|']
+    lines += [f'| {label} | {" | ".join(f"{row["ratio"][name]:.2f}" for row in sizes.values())} |' for name, label in names.items()]
+    return '\n'.join(lines)
+
+
 def headroom_table(
     models: dict[str, dict[str, dict[str, float]]],   # written by on_a_gpu.py: model → loader → numbers
 ) -> str:
@@ -146,7 +158,7 @@ def cores_table(
 if __name__ == '__main__':
     for name in 'peers', 'packed', 'views', 'masks', 'naflex': print(peers_table(read_results(name)['results']), end='\n\n')
     print(naflex_table(read_results('naflex')['epochs']), end='\n\n')
-    print(decode_table(read_results('decode_limit')['cores']))
+    print(decode_table(read_results('decode_limit')['cores']), parts_table(read_results('decode_parts')['sizes']), sep='\n\n')
     host = read_results('host_cost')
     print(host_cost_table(host['works'], host['before']), end='\n\n')
     gpu = read_results('gpu-h100')['parts']
