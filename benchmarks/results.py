@@ -101,7 +101,9 @@ def parts_table(
              'chosen without regions': "**timmdata**, `backend='simplejpeg'`", 'chosen': "**timmdata**, `backend='nvimgcodec'`",
              'best': 'the fastest way of each crop'}
     lines = [f'| relative to full decoding | {" | ".join(sizes)} |', '|---' * (len(sizes) + 1) + '|']
-    lines += [f'| {label} | {" | ".join(f"{row["ratio"][name]:.2f}" for row in sizes.values())} |' for name, label in names.items()]
+    for name, label in names.items():
+        cells = [f"{numbers['ratio'][name]:.2f}" for numbers in sizes.values()]
+        lines.append(f'| {label} | {" | ".join(cells)} |')
     return '\n'.join(lines)
 
 
