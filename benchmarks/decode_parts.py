@@ -1,13 +1,14 @@
 """What it costs to decode a crop: all of the photo, the rows down to the crop's end, or its region (nvImageCodec on the CPU).
 
-    python benchmarks/decode_parts.py DIR [--photos 60] [--crops 3] [--rounds 5]
+    python benchmarks/decode_parts.py DIR [--photos 60] [--crops 4] [--rounds 7] [--fit]
 
 Random resized crops (8 to 100 % of the photo) of each photo at three sizes: its own, a shorter side of 256, and 12 MP. The ways to decode
-take turns; each crop counts with the least CPU time of its rounds, so a shared machine disturbs little. `ratio` is the mean time relative
-to simplejpeg's full decoding of the same photo. `chosen` is what `choose_part` takes, and `best` would be the fastest way of each crop.
-`around_us` is what `Pixels.read_crop` adds to simplejpeg if it decodes all of a photo. A linear model of the bytes and pixels that each way
-handles is fitted to the times (non-negative, relative errors); `core/jpeg.py` contains its numbers as `PART_COSTS`. Results go to
-results/decode_parts.json.
+take turns, in a random order. Each crop counts with the least CPU time of its rounds, so a shared machine disturbs little. `ratio` is the
+mean time relative to simplejpeg's full decoding of the same photo. `chosen` is what `choose_part` takes, and `best` would be the fastest
+way of each crop. `around_us` is what `Pixels.read_crop` adds to simplejpeg if it decodes all of a photo.
+
+`--fit` fits a linear model of the bytes and pixels that each way handles to the times (non-negative, relative errors). `core/jpeg.py`
+contains its numbers as `PART_COSTS`; then measure again without `--fit`. Results go to results/decode_parts.json.
 """
 import argparse
 import io
@@ -75,7 +76,12 @@ def region(data: bytes, crop: tuple) -> np.ndarray:
 
 def read_crop(data: bytes, crop: tuple) -> np.ndarray: return Pixels(data, backend='nvimgcodec').read_crop(crop)
 def without_regions(data: bytes, crop: tuple) -> np.ndarray: return Pixels(data, backend='simplejpeg').read_crop(crop)
-def read_all(data: bytes, crop: tuple) -> np.ndarray: return Pixels(data, backend='simplejpeg').read_crop((0, 0, *read_header(data)))
+
+def read_all(data: bytes, crop: tuple) -> np.ndarray:
+    pixels = Pixels(data, backend='simplejpeg')
+    return pixels.read_crop((0, 0, pixels.height, pixels.width))
+
+
 def decoder_alone(data: bytes, crop: tuple) -> np.ndarray: return simplejpeg.decode_jpeg(data, 'RGB')
 
 
@@ -88,10 +94,11 @@ def least_times(work: list[tuple[bytes, tuple]], num_rounds: int) -> dict[str, n
     "The least CPU time of each way for each crop, in ns."
     functions = {**WAYS, **READ}
     least = {name: np.full(len(work), np.inf) for name in functions}
-    order = list(functions)
-    for number in range(num_rounds):
+    order, rng = list(functions), random.Random(0)
+    for _ in range(num_rounds):
         for k, one in enumerate(work):
-            for name in order[number % len(order):] + order[:number % len(order)]:
+            rng.shuffle(order)   # the memory that one way leaves behind must not always serve the same other one
+            for name in order:
                 start = time.thread_time_ns()
                 functions[name](*one)
                 least[name][k] = min(least[name][k], time.thread_time_ns() - start)
@@ -126,8 +133,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
     parser.add_argument('data', type=Path)
     parser.add_argument('--photos', type=int, default=60)
-    parser.add_argument('--crops', type=int, default=3)
-    parser.add_argument('--rounds', type=int, default=5)
+    parser.add_argument('--crops', type=int, default=4)
+    parser.add_argument('--rounds', type=int, default=7)
+    parser.add_argument('--fit', action='store_true', help='fit the costs, in place of those in core/jpeg.py')
     a = parser.parse_args()
     rng = random.Random(0)
     paths = rng.sample(sorted(a.data.rglob('*.jp*g')) + sorted(a.data.rglob('*.JP*G')), a.photos)
@@ -152,10 +160,16 @@ def main():
             'ratio': {key: values.mean() / base.mean() for key, values in {**least, 'best': best}.items()},
             'share_chosen': {way: chosen.count(way) / len(work) for way in WAYS}}
         print(name, rounded(sizes[name]))
-    x, y = (np.array([one for way in WAYS for one in everything[way][k]], float) for k in range(2))
-    fitted = fit(x, y)
+    if a.fit:
+        x, y = (np.array([one for way in WAYS for one in everything[way][k]], float) for k in range(2))
+        fitted = [float(f'{cost:.3g}') for cost in fit(x, y)]
+    else:
+        fitted = [0.] * 9
+        for way, places in NAMES.items():
+            for cost, at in zip(jpeg.PART_COSTS[way], places):
+                if at is not None: fitted[at] = cost
     errors = {way: float(np.median(np.abs(np.array(x, float) @ fitted / np.array(y) - 1))) for way, (x, y) in everything.items()}
-    costs = {way: {name: float(f'{fitted[at]:.3g}') if at is not None else 0. for name, at in zip(jpeg.PartCost._fields, places)}
+    costs = {way: {name: fitted[at] if at is not None else 0. for name, at in zip(jpeg.PartCost._fields, places)}
              for way, places in NAMES.items()}
     print(costs, errors)
     settings = dict(data=f'{a.photos} photos', crops=a.crops, rounds=a.rounds)

@@ -70,8 +70,10 @@ def resolve_backend(
     Returns:
         'simplejpeg', 'nvimgcodec', 'torchcodec', 'torchvision' or 'pillow'
     """
-    backend = 'auto' if backend is None else backend
-    check_choice('backend', backend, BACKENDS)
+    if backend is None:
+        backend = 'auto'
+    if backend not in BACKENDS:
+        check_choice('backend', backend, BACKENDS)
     if backend == 'auto':
         return next(name for name, find in _FIND.items() if find() is not None)
     if _FIND[backend]() is None:
@@ -329,9 +331,9 @@ class PartCost(NamedTuple):
 MOST_PIXELS = 10_000_000   # of a region: for more than 32 MB, nvImageCodec asks the system for new memory, which is slow
 # From benchmarks/results/decode_parts.json
 PART_COSTS = {
-    'all': PartCost(0., 0., 9.43, 1.45),
-    'rows': PartCost(4_430, 1.18, 9.43, 1.45),
-    'region': PartCost(99_200, 0.268, 9.68, 2.57)}
+    'all': PartCost(0., 0., 9.42, 1.45),
+    'rows': PartCost(4_260, 1.12, 9.42, 1.45),
+    'region': PartCost(97_400, 0.329, 9.56, 2.45)}
 
 
 def choose_part(
