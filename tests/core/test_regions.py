@@ -70,6 +70,13 @@ def test_region_of_all_columns_and_of_all_rows(samples, subsampling):
                 assert_region(data, (0, start, 9, length) if width == 41 else (start, 0, length, 9), whole)
 
 
+def test_region_that_is_too_large_is_left_to_others(samples, monkeypatch):
+    data = (samples/'val/cat/0003.jpg').read_bytes()
+    monkeypatch.setattr(regions, 'MOST_PIXELS', 4_000)
+    assert decode_region(data, (0, 0, 50, 80)).shape == (50, 80, 3) and decode_region(data, (0, 0, 50, 81)) is None
+    assert Pixels(data, backend='nvimgcodec').read_crop((0, 0, 50, 81)).shape == (50, 81, 3)
+
+
 def test_size_is_that_of_pillow_and_cmyk_is_left_to_it(samples):
     image = rgb((samples/'val/cat/0003.jpg').read_bytes())
     for data in encoded(image), encoded(image.convert('L')), encoded(image, keep_rgb=True):
