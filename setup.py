@@ -38,6 +38,7 @@ setup(
     extras_require={
         'demo': settings['demo_requirements'].split(),
         'fast': settings['fast_requirements'].split(),
+        'regions': settings['regions_requirements'].split(),
         'tables': settings['tables_requirements'].split(),
         'wds': settings['wds_requirements'].split(),
         'hf': settings['hf_requirements'].split(),

@@ -55,9 +55,10 @@ def pytest_collection_modifyitems(config, items):
 @pytest.fixture
 def always_in_part(monkeypatch):
     "Of a JPEG, a region is decoded, or the rows down to the end of the crop, however little that saves."
+    from pictures import part_costs
+
     from timmdata.core import jpeg
-    costs = {way: jpeg.PartCost(start, 0., 0., 0.) for start, way in enumerate(['region', 'rows', 'all'])}
-    monkeypatch.setattr(jpeg, 'PART_COSTS', costs)
+    monkeypatch.setattr(jpeg, 'PART_COSTS', part_costs())
 
 
 @pytest.fixture(scope='session')

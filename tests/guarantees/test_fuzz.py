@@ -25,7 +25,7 @@ from fuzzing import ODD_VALUES, SOAK, fuzz, little_memory, mutate_json, mutated
 from hypothesis import given
 from hypothesis import strategies as st
 from loader_parts import Coded
-from pictures import encoded, largest
+from pictures import encoded, largest, part_costs
 from PIL import Image
 from pyarrow import parquet
 
@@ -35,6 +35,7 @@ from timmdata.core import jpeg
 from timmdata.core.decode import decode_image
 from timmdata.core.faults import ImageReadError, SourceError
 from timmdata.core.jpeg import Pixels
+from timmdata.core.regions import import_nvimgcodec
 from timmdata.pipeline.builder import HostBatch
 from timmdata.readers.class_map import load_class_map
 from timmdata.readers.file_index import FileIndex, keep_index, stamp
@@ -94,7 +95,8 @@ def _edited(data: bytes, edits: list) -> bytes:
 
 
 KINDS = st.sampled_from(sorted(images()))
-BACKENDS = ['auto', 'torchvision', 'torchcodec'] if find_spec('torchcodec') else ['auto', 'torchvision']
+BACKENDS = ['auto', 'torchvision', *['torchcodec'] * (find_spec('torchcodec') is not None),
+            *['nvimgcodec'] * (import_nvimgcodec() is not None)]
 DAMAGE = st.lists(st.tuples(st.booleans(), st.integers(0, 2**20), st.integers(0, 255)), max_size=3)
 
 
@@ -124,7 +126,7 @@ def test_no_crop_has_pixels_that_are_neither_pillows_nor_the_files(kind, edits, 
     try: expected = np.asarray(decode_image(data))
     except ImageReadError: expected = None
     try:
-        with mock.patch.object(jpeg, 'WORTH_A_CUT', 1):   # these files are small
+        with mock.patch.object(jpeg, 'PART_COSTS', part_costs()):   # these files are small
             pixels = Pixels(data, backend=backend)
             top, left = min(top, pixels.height - 1, bottom - 1), min(left, pixels.width - 1)
             crop = top, left, min(bottom, pixels.height) - top, pixels.width - left

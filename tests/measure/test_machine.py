@@ -1,5 +1,6 @@
 "What a run uses of the machine, and loaders that take turns."
 import io
+import platform
 import subprocess
 import sys
 import time
@@ -9,7 +10,42 @@ import torch
 
 from timmdata.core.cores import available_cores
 from timmdata.measure import machine
-from timmdata.measure.machine import Pass, compare_speeds, cpu_seconds, in_turns, machine_seconds, run_pass
+from timmdata.measure.machine import (
+    Pass,
+    compare_speeds,
+    cpu_seconds,
+    describe_machine,
+    format_machine,
+    in_turns,
+    machine_seconds,
+    processor_name,
+    run_pass,
+)
+
+
+@pytest.mark.parametrize('family, model, name, expected', [
+    (25, 1, 'AMD EPYC 7763 64-Core Processor', 'AMD EPYC 7763 64-Core Processor'),
+    (25, 17, 'AMD EPYC', 'AMD EPYC'),   # as virtual machines give it
+    (23, 49, 'AMD EPYC Processor (with IBPB)', 'AMD EPYC Processor'),
+    (6, 106, 'Intel(R) Xeon(R) Platinum 8375C CPU @ 2.90GHz', 'Intel Xeon Platinum 8375C CPU @ 2.90GHz')])
+def test_a_processor_is_named_with_its_numbers(tmp_path, family, model, name, expected):
+    one = f'cpu family\t: {family}\nmodel\t\t: {model}\nmodel name\t: {name}\nflags\t\t: fpu hypervisor\npower management:\n'
+    path = tmp_path/'cpuinfo'
+    path.write_text(f'processor\t: 0\n{one}\nprocessor\t: 1\n{one}', encoding='utf-8')
+    assert processor_name(str(path)) == f'{expected}, family {family}, model {model}'
+
+
+@pytest.mark.parametrize('text', [None, '', 'processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd40\n'])
+def test_a_processor_without_a_name_is_named_by_python(tmp_path, text):
+    "No such file (macOS, Windows), or one without names (ARM)."
+    path = tmp_path/'cpuinfo'
+    if text is not None: path.write_text(text, encoding='utf-8')
+    assert processor_name(str(path)) == (platform.processor() or platform.machine()) != ''
+
+
+def test_the_description_of_a_machine_names_its_processor():
+    machine = describe_machine()
+    assert machine['cpu'] == processor_name() and f', {machine["cpu"]}, {machine["cores"]} cores' in format_machine(machine)
 
 
 def test_cpu_of_ended_children_is_kept():

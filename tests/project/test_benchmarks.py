@@ -60,6 +60,7 @@ def test_readme_has_the_tables_of_the_peers(monkeypatch):
     for name in 'peers', 'packed', 'views', 'masks', 'naflex': assert results.peers_table(results.read_results(name)['results']) in text
     assert results.naflex_table(results.read_results('naflex')['epochs']) in text
     assert results.decode_table(results.read_results('decode_limit')['cores']) in text
+    assert results.machines_table(results.read_results('beside_timm')['runs']) in text
     assert results.parts_table(results.read_results('decode_parts')['sizes']) in text
     host = results.read_results('host_cost')
     assert results.host_cost_table(host['works'], host['before']) in text
