@@ -107,6 +107,25 @@ def parts_table(
     return '\n'.join(lines)
 
 
+BESIDE_TIMM = {'train: crop, flip': 'crop, flip', 'train: crop, flip, jitter 0.4': '… and color jitter',
+               'train: RandAugment, erasing 0.25': 'RandAugment, erasing', 'evaluation, bicubic': 'evaluation',
+               'train: 12 megapixels': '12 megapixels'}
+
+
+def machines_table(
+    runs: list[dict[str, Any]],   # written by beside_timm.py: machines with dates and numbers
+) -> str:
+    "The README's table: speed relative to timm on each machine, CPU time per image, and crop and flip relative to decoding alone."
+    lines = [f'| machine | {" | ".join(BESIDE_TIMM.values())} | crop, flip ÷ decoding alone |', '|---' * (len(BESIDE_TIMM) + 2) + '|']
+    for run in runs:
+        rows = [run['results'].get(work, {}) for work in BESIDE_TIMM]
+        formats = {'speed': '{:.2f}', 'cpu_ms': '{:.1f} ms'}
+        cells = [' · '.join(shown.format(row[key]) for key, shown in formats.items() if key in row) for row in rows]
+        share = f'{rows[0]["share"]:.2f}' if 'share' in rows[0] else ''
+        lines.append(f'| {run["date"]}, {run.get("cpu", "not noted")} | {" | ".join(cells)} | {share} |')
+    return '\n'.join(lines)
+
+
 def headroom_table(
     models: dict[str, dict[str, dict[str, float]]],   # written by on_a_gpu.py: model → loader → numbers
 ) -> str:
@@ -160,6 +179,7 @@ def cores_table(
 if __name__ == '__main__':
     for name in 'peers', 'packed', 'views', 'masks', 'naflex': print(peers_table(read_results(name)['results']), end='\n\n')
     print(naflex_table(read_results('naflex')['epochs']), end='\n\n')
+    print(machines_table(read_results('beside_timm')['runs']), end='\n\n')
     print(decode_table(read_results('decode_limit')['cores']), parts_table(read_results('decode_parts')['sizes']), sep='\n\n')
     host = read_results('host_cost')
     print(host_cost_table(host['works'], host['before']), end='\n\n')

@@ -1,4 +1,4 @@
-"Shared by the benchmarks: the line of versions, CPU time, and loaders that take turns. Does not import torch."
+"Shared by the benchmarks: the line of versions, CPU time, and loaders that take turns."
 import os
 import platform
 import statistics
@@ -9,11 +9,13 @@ from importlib import metadata
 
 import psutil
 
+from timmdata.measure.machine import processor_name
+
 
 def versions(*packages: str) -> str:
     "The date, the machine and the versions of packages."
-    return ', '.join([str(date.today()), platform.machine(), f'{os.cpu_count()} cores', f'Python {platform.python_version()}',
-                      *(f'{name} {metadata.version(name)}' for name in packages)])
+    return ', '.join([str(date.today()), platform.machine(), processor_name(), f'{os.cpu_count()} cores',
+                      f'Python {platform.python_version()}', *(f'{name} {metadata.version(name)}' for name in packages)])
 
 
 def process_tree(pid: int | None = None) -> list[psutil.Process]:
@@ -47,15 +49,18 @@ def take_turns(turns: Mapping[str, Callable[[], tuple]], rounds: int) -> dict[st
 
 def print_head(work: str):
     "Print the head of a table for the rows of `print_row`."
-    print(f'\n| {work} | images/s ÷ timm | CPU-ms an image | timm CPU-ms |\n|---|---|---|---|')
+    print(f'\n| {work} | images/s ÷ timm | ÷ decoding alone | CPU-ms an image | timm CPU-ms |\n|---|---|---|---|---|')
 
 
-def print_row(label: str, ours: Callable[[], tuple], timms: Callable[[], tuple], rounds: int) -> dict[str, float]:
-    """Print a table row with medians of timmdata's and timm's epochs: speed relative to timm, CPU time per image of both.
+def print_row(label: str, ours: Callable[[], tuple], timms: Callable[[], tuple], decodes: Callable[[], tuple],
+              rounds: int) -> dict[str, float]:
+    """Print a table row with medians of epochs: timmdata's speed relative to timm's and to that of decoding alone, CPU time per image.
     The result also has the lowest and the highest ratio of a round."""
-    found = take_turns({'ours': ours, 'timm': timms}, rounds)
-    ratios = [speed / timms for (speed, _), (timms, _) in zip(*found.values(), strict=True)]
-    (speed, cpu), (timm_speed, timm_cpu) = ([statistics.median(values) for values in zip(*column)] for column in found.values())
-    print(f'| {label} | {speed / timm_speed:.2f} | {cpu:.2f} | {timm_cpu:.2f} |', flush=True)
-    row = {'speed': speed / timm_speed, 'low': min(ratios), 'high': max(ratios), 'cpu_ms': cpu, 'timm_cpu_ms': timm_cpu}
+    found = take_turns({'ours': ours, 'timm': timms, 'decoding': decodes}, rounds)
+    ratios = [speed / timm for (speed, _), (timm, _), _ in zip(*found.values(), strict=True)]
+    (speed, cpu), (timm_speed, timm_cpu), (decode_speed, _) = (
+        [statistics.median(values) for values in zip(*column)] for column in found.values())
+    row = {'speed': speed / timm_speed, 'low': min(ratios), 'high': max(ratios), 'cpu_ms': cpu, 'timm_cpu_ms': timm_cpu,
+           'share': speed / decode_speed}
+    print(f'| {label} | {row["speed"]:.2f} | {row["share"]:.2f} | {cpu:.2f} | {timm_cpu:.2f} |', flush=True)
     return {name: round(value, 2) for name, value in row.items()}

@@ -110,7 +110,8 @@ def requirements(*extras: str) -> set[str]:
 
 
 def test_the_extra_notebooks_has_all_that_they_import():
-    distributions = {'PIL': 'pillow', 'skimage': 'scikit-image', 'IPython': 'ipykernel', 'nvidia': 'nvidia-nvimgcodec-cu12'}   # ipykernel requires ipython
+    distributions = {'PIL': 'pillow', 'skimage': 'scikit-image', 'nvidia': 'nvidia-nvimgcodec-cu12',
+                     'IPython': 'ipykernel'}   # which requires ipython
     stand_in = {'tensorflow', 'tensorflow_datasets'}   # imported by the library when asked; the page has a stand-in
     found = {}
     for path in find_notebooks():
