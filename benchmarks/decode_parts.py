@@ -12,7 +12,6 @@ contains its numbers as `PART_COSTS`; then measure again without `--fit`. Result
 """
 import argparse
 import io
-import math
 import random
 import time
 from collections.abc import Callable
@@ -20,8 +19,10 @@ from pathlib import Path
 
 import numpy as np
 import simplejpeg
+import torch
 from PIL import Image
 from results import rounded, write_results
+from torchvision.transforms import RandomResizedCrop
 
 from timmdata.core import jpeg
 from timmdata.core.jpeg import JpegHeader, Pixels, choose_part, cut_below, decode_header, read_header, read_layout
@@ -30,15 +31,9 @@ from timmdata.core.regions import decode_region
 LARGE = (3000, 4000)
 
 
-def random_crop(rng: random.Random, height: int, width: int) -> tuple[int, int, int, int]:
-    "A random resized crop, as torchvision draws it."
-    for _ in range(10):
-        area = height * width * rng.uniform(0.08, 1)
-        ratio = math.exp(rng.uniform(math.log(3 / 4), math.log(4 / 3)))
-        h, w = round(math.sqrt(area / ratio)), round(math.sqrt(area * ratio))
-        if 0 < h <= height and 0 < w <= width:
-            return rng.randint(0, height - h), rng.randint(0, width - w), h, w
-    return 0, 0, height, width
+def random_crop(height: int, width: int) -> tuple[int, int, int, int]:
+    "A random resized crop of torchvision: 8 to 100 % of the area."
+    return RandomResizedCrop.get_params(torch.empty(1).expand(3, height, width), [0.08, 1.], [3 / 4, 4 / 3])
 
 
 def at_size(data: bytes, name: str) -> bytes:
@@ -137,13 +132,13 @@ def main():
     parser.add_argument('--rounds', type=int, default=7)
     parser.add_argument('--fit', action='store_true', help='fit the costs, in place of those in core/jpeg.py')
     a = parser.parse_args()
-    rng = random.Random(0)
-    paths = rng.sample(sorted(a.data.rglob('*.jp*g')) + sorted(a.data.rglob('*.JP*G')), a.photos)
+    torch.manual_seed(0)
+    paths = random.Random(0).sample(sorted(a.data.rglob('*.jp*g')) + sorted(a.data.rglob('*.JP*G')), a.photos)
     sizes, everything = {}, {way: ([], []) for way in WAYS}
     for name in 'as it is', 'shorter side 256', '12 MP':
         photos = [at_size(path.read_bytes(), name) for path in (paths if name != '12 MP' else paths[:a.photos // 6])]
         photos = [data for data in photos if read_header(data) and read_layout(data).is_intact(data)]
-        work = [(data, random_crop(rng, *read_header(data))) for data in photos for _ in range(a.crops)]
+        work = [(data, random_crop(*read_header(data))) for data in photos for _ in range(a.crops)]
         for data, crop in work:
             expected = all_of_it(data, crop)
             assert all(np.array_equal(way(data, crop), expected) for way in (rows, region, read_crop, without_regions))

@@ -2,10 +2,12 @@
 import io
 import itertools
 import json
+import logging
 import random
 import re
 from collections import Counter
 from contextlib import suppress
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -26,6 +28,8 @@ from timmdata.core.decode import decode_image
 from timmdata.core.faults import ImageReadError
 from timmdata.core.jpeg import BACKENDS, Pixels, choose_factor, choose_part, decode_header, read_header, resolve_backend
 from timmdata.core.regions import import_nvimgcodec
+from timmdata.pipeline import sample_transform
+from timmdata.pipeline.sample_transform import DecodeSettings
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures('always_in_part')]
 ROOT, MEASURED = Path(__file__).resolve().parents[2], dict(jpeg.PART_COSTS)
@@ -123,6 +127,18 @@ def test_orientation_is_found_wherever_pillow_finds_it(where, decoder):
     assert Pixels(data, backend=decoder).read().shape == (40, 60, 3)
 
 
+@pytest.mark.parametrize('decoder', DECODERS)
+def test_orientation_is_looked_for_in_the_header_only(decoder, monkeypatch):
+    "Letters among or behind the pixels turn nothing, so such a photo is not left to Pillow."
+    image = Image.effect_noise((60, 40), 80).convert('RGB')
+    data = encoded(image) + b'Exif Orientation'
+    expected = np.asarray(rgb(data))
+    monkeypatch.setattr(jpeg, 'decode_image', lambda *args: pytest.fail('decoded by Pillow'))
+    pixels = Pixels(data, exif_transpose=True, backend=decoder)
+    assert (pixels.height, pixels.width) == (40, 60)
+    if decoder != 'nvimgcodec' or jpeg.simplejpeg: assert largest(pixels.read(), expected) <= 1
+
+
 @pytest.mark.parametrize('decoder', [*DECODERS, 'pillow', 'auto'])
 @pytest.mark.parametrize('name', UNREADABLE)
 def test_unreadable_file_is_decode_images_error(samples, name, decoder):
@@ -140,6 +156,22 @@ def test_large_pictures_are_left_to_pillows_limit(samples, monkeypatch):
     with pytest.raises(ImageReadError, match='DecompressionBombError'): Pixels(data)
     monkeypatch.setattr(Image, 'MAX_IMAGE_PIXELS', None)
     assert Pixels(data).read().shape == (100, 100, 3)
+
+
+def test_chosen_decoder_is_named_once_and_a_slow_one_with_advice(caplog, monkeypatch):
+    caplog.set_level('INFO', 'timmdata')
+    monkeypatch.setattr(jpeg, 'log_backend', cache(jpeg.log_backend.__wrapped__))   # whatever this process has logged before
+    monkeypatch.setattr(sample_transform, 'log_backend', jpeg.log_backend)
+    for _ in range(3): DecodeSettings(), DecodeSettings('auto')
+    [(_, level, text)] = caplog.record_tuples
+    assert resolve_backend() in text and (level == logging.WARNING) == (resolve_backend() not in ('simplejpeg', 'nvimgcodec'))
+    caplog.clear()
+    DecodeSettings('pillow')   # the user's choice
+    assert caplog.record_tuples == []
+    for name in BACKENDS[1:-1]: monkeypatch.setitem(jpeg._FIND, name, lambda: None)
+    for _ in range(2): DecodeSettings()
+    assert [(level, text) for _, level, text in caplog.record_tuples] == [
+        (logging.WARNING, 'JPEG files are decoded by pillow; simplejpeg is faster: pip install simplejpeg')]
 
 
 # ---- no more rows than the crop needs

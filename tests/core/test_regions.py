@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+import torch
 from grids import few
 from loader_parts import program
 from pictures import encoded, largest, photographs, rgb
@@ -13,6 +14,9 @@ from pictures import encoded, largest, photographs, rgb
 from timmdata.core import jpeg, regions
 from timmdata.core.jpeg import Pixels, read_header, resolve_backend
 from timmdata.core.regions import decode_region, import_nvimgcodec, read_size
+from timmdata.datasets.image_dataset import ImageDataset
+from timmdata.loader import create_loader
+from timmdata.measure.diagnosis import diagnose
 
 simplejpeg = pytest.importorskip('simplejpeg')
 pytestmark = [pytest.mark.timeout(120), pytest.mark.skipif(import_nvimgcodec() is None, reason='no nvimgcodec')]
@@ -177,6 +181,7 @@ def test_import_writes_nothing_and_keeps_the_lines_of_others(samples):
     run = program(f'''import os, threading, time
 from timmdata.core.regions import decode_region
 data = open({str(samples/"val/cat/0003.jpg")!r}, 'rb').read()
+os.environ.pop('PYNVIMGCODEC_VERBOSITY', None)
 def write():
     for k in range(200):
         os.write(2, b'a line of mine\\n')
@@ -185,9 +190,9 @@ writer = threading.Thread(target=write)
 writer.start()
 while writer.is_alive(): decode_region(data, (0, 0, 9, 9))
 assert decode_region(data[:3000], (200, 0, 9, 9)) is None
-print('done')''')
+print('PYNVIMGCODEC_VERBOSITY' in os.environ)''')
     code, out, errors = run.end()
-    assert code == 0 and out.split() == ['done'], errors
+    assert code == 0 and out.split() == ['False'], errors
     assert errors.splitlines() == ['a line of mine'] * 200
 
 
@@ -205,6 +210,28 @@ def test_broken_installation_is_as_if_it_were_missing(monkeypatch, error):
     def fail(codec): raise error('libcudart.so')
     monkeypatch.setattr(regions, '_make_decoder', fail)
     assert import_nvimgcodec() is not None and import_nvimgcodec.__wrapped__() is None
+
+
+@pytest.mark.usefixtures('always_in_part')
+def test_run_continues_with_regions_and_gives_the_same_batches(samples):
+    "A state compares the decoder of whole photos, which regions leave as it is."
+    def loader(backend, **workers):
+        return create_loader(ImageDataset(samples, split='val'), (3, 64, 64), 8, is_training=True, seed=3, device='cpu', backend=backend,
+                             **workers)
+    one, other = loader('simplejpeg', num_workers=0), loader('nvimgcodec', num_workers=2, worker_type='threads')
+    batches = iter(one)
+    for _ in range(2): next(batches)
+    other.load_state_dict(one.state_dict())
+    rest = [images for images, _ in batches]
+    found = [images for images, _ in other]
+    assert len(rest) == len(found) >= 2 and all(torch.equal(a, b) for a, b in zip(rest, found))
+
+
+def test_doctor_tries_regions_in_training_only(samples):
+    def calls(**settings):
+        return diagnose(ImageDataset(samples), 64, 8, num_images=16, rounds=1, seconds=0.05, num_workers=0, device='cpu', **settings).calls
+    assert "backend='nvimgcodec'" in calls(is_training=True)
+    assert "backend='nvimgcodec'" not in calls() and "backend='nvimgcodec'" not in calls(is_training=True, backend='nvimgcodec')
 
 
 def test_named_backend_that_is_not_installed_is_an_error(monkeypatch):

@@ -13,7 +13,7 @@ import math
 import operator
 import re
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -240,11 +240,9 @@ class JpegLayout(NamedTuple):
     Args:
         frame: Offset of the header with height and width.
         pixels: Offset of the first byte of the pixels.
-        height: Height in that header, pixels.
     """
     frame: int
     pixels: int
-    height: int
 
     def is_intact(self,
         data: Buffer,
@@ -290,7 +288,7 @@ def read_layout(
         at += 2 + _number(data, at + 2)
     if frame is None or data[at:at + 2] != b'\xff\xda':
         return None
-    return JpegLayout(frame, at + 2 + _number(data, at + 2), _number(data, frame + 5))
+    return JpegLayout(frame, at + 2 + _number(data, at + 2))
 
 # %% ../../nbs/core/50_jpeg.ipynb #c39628cc
 def cut_below(
@@ -462,8 +460,7 @@ class Pixels:
         self._settings = mode, exif_transpose, background
         is_plain = isinstance(data, Buffer) and mode == 'RGB'
         if exif_transpose and is_plain:
-            layout = read_layout(data)
-            is_plain = not _MAY_TURN.search(data, 0, layout.pixels if layout else len(data))
+            is_plain = not _MAY_TURN.search(data, 0, self._layout.pixels if self._layout else len(data))
         is_plain = is_plain and self._backend != 'pillow'
         self._raw = read_raw(data) if is_plain else None
         self._header = read_header(data, self._backend) if is_plain and self._raw is None else None
@@ -471,6 +468,10 @@ class Pixels:
             self.height, self.width = self._raw.shape[:2]
         else:
             self.height, self.width = self._header or self.image.size[::-1]
+
+    @cached_property
+    def _layout(self) -> JpegLayout | None:
+        return read_layout(self.data)
 
     @property
     def image(self) -> Image.Image:
@@ -501,13 +502,13 @@ class Pixels:
         fast = decode_header(self.data, self._header, factor, self._backend) if self._header else None
         return np.asarray(self.image) if fast is None else fast
 
-    def _choose(self, crop: Sequence[int], factor: int) -> tuple[str, JpegLayout | None]:
-        "Choose what to decode for a crop."
+    def _choose(self, crop: Sequence[int], factor: int) -> str:
+        "Choose what to decode for a crop; a photo that may be damaged is decoded in full."
         if self._header is None:
-            return 'all', None
+            return 'all'
         part = choose_part(self._header, len(self.data), crop, factor, self._backend)
-        layout = read_layout(self.data) if part != 'all' else None
-        return (part, layout) if layout and layout.is_intact(self.data) else ('all', None)
+        is_safe = part == 'all' or self._layout and self._layout.is_intact(self.data)
+        return part if is_safe else 'all'
 
     def read_crop(self,
         crop: Sequence[int],
@@ -522,21 +523,19 @@ class Pixels:
         Returns:
             uint8 (h, w) or (h, w, C)
         """
-        part, layout = self._choose(crop, factor)
-        fast = None
-        if part == 'region':
-            fast = decode_region(self.data, crop)
-            if fast is not None:
-                return fast
+        part = self._choose(crop, factor)
+        fast = decode_region(self.data, crop) if part == 'region' else None
+        if fast is not None:
+            return fast
         small = scale_crop(crop, factor, self.height, self.width)
         rows = (small[0] + small[2] + 4) * factor   # rounding and smoothing reach beyond the crop
         if part == 'rows' and rows < self.height:
-            cut = cut_below(self.data, layout, rows)
+            cut = cut_below(self.data, self._layout, rows)
             fast = decode_header(cut, JpegHeader(rows, self.width), factor, self._backend, True)
         if fast is None:
             rows, fast = self.height, self.read(factor)
         if fast.shape[:2] == (rows, self.width):
             small = crop   # it was decoded in full size
         top, left, height, width = small
-        part = fast[top:top + height, left:left + width]
-        return part if part.flags.writeable else part.copy()   # of Pillow's memory or a mapped file
+        pixels = fast[top:top + height, left:left + width]
+        return pixels if pixels.flags.writeable else pixels.copy()   # of Pillow's memory or a mapped file

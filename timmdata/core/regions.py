@@ -23,6 +23,7 @@ from .decode import Buffer
 
 # %% ../../nbs/core/45_regions.ipynb #61a00007
 _ABOUT_CUDA = re.compile(b'nvjpeg|nvtiff|nvImageCodec', re.IGNORECASE)
+_VERBOSITY = 'PYNVIMGCODEC_VERBOSITY'
 
 
 @contextmanager
@@ -60,14 +61,17 @@ def import_nvimgcodec() -> ModuleType | None:
     """
     if find_spec('nvidia') is None or find_spec('nvidia.nvimgcodec') is None:
         return None
-    # Read at the import; 0: write nothing about damaged files
-    os.environ.setdefault('PYNVIMGCODEC_VERBOSITY', '0')
-    with _without_lines(_ABOUT_CUDA):
-        try:
+    is_ours = _VERBOSITY not in os.environ
+    os.environ.setdefault(_VERBOSITY, '0')   # read at the import: nothing is written about damaged files
+    try:
+        with _without_lines(_ABOUT_CUDA):
             from nvidia import nvimgcodec
             _make_decoder(nvimgcodec)
-        except (ImportError, OSError, RuntimeError, AttributeError):   # AttributeError: an older version
-            return None
+    except (ImportError, OSError, RuntimeError, AttributeError):   # AttributeError: an older version
+        return None
+    finally:
+        if is_ours:
+            del os.environ[_VERBOSITY]
     return nvimgcodec
 
 # %% ../../nbs/core/45_regions.ipynb #61a00009

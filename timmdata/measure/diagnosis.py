@@ -22,8 +22,8 @@ from torch.utils.data import Dataset
 from ..core.checks import check_number, check_whole
 from ..core.cores import available_cores
 from ..core.jpeg import resolve_backend, whole_backend
-from ..core.regions import import_nvimgcodec
 from ..core.progress import progress_bar
+from ..core.regions import import_nvimgcodec
 from ..datasets.wrappers import base_datasets, gives_bytes
 from ..loader import create_loader
 from ..loaders.batch_loader import BatchLoader
