@@ -2,6 +2,9 @@
 import copy
 import os
 import pickle
+import signal
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -104,3 +107,21 @@ def test_a_forked_process_has_its_own_thread():
         os.close(write)
         with open(read) as file: assert file.read() == '(1, 2)'
         assert os.waitpid(child, 0)[1] == 0
+
+
+@pytest.mark.skipif(os.name == 'nt', reason='no SIGINT for a process of its own')
+def test_an_interrupt_of_a_torch_operation_does_not_abort_the_program():
+    code = """
+import os, signal, threading, torch
+from timmdata.core.cores import OneCore
+torch.set_num_threads(2)
+numbers = torch.rand(500, 500)
+def work():
+    threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
+    for _ in range(100): numbers @ numbers
+signal.signal(signal.SIGINT, signal.default_int_handler)
+OneCore()(work)
+"""
+    run = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, timeout=25)
+    assert 'KeyboardInterrupt' in run.stderr and 'terminate' not in run.stderr, run.stderr
+    assert run.returncode != -signal.SIGABRT

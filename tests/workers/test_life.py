@@ -1,11 +1,15 @@
 "Ctrl-C, kills and hangs while workers start, work and are replaced: nothing is left or swallowed, and the loader goes on."
 import gc
 import sys
+import threading
+import time
 
 import pytest
 from grids import full
 from interrupts import PLACES, starting
 from loader_parts import program
+
+from timmdata.workers.life import start_thread
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -117,3 +121,18 @@ def test_a_pool_ends_before_the_libraries_that_were_imported_before_it(workers):
     run = program(ENDS_LATE.format(workers=workers), first='import atexit, threading')
     try: assert run.end(40) == (0, '[]\n', '')
     finally: run.kill()
+
+
+def test_a_thread_has_dropped_what_it_was_given_before_it_ends():
+    dropped = []
+
+    class Slow:
+        "Takes a moment to be dropped, as a tensor does that is freed."
+        def __del__(self):
+            time.sleep(0.3)
+            dropped.append(True)
+
+    go_on = threading.Event()
+    ended = start_thread(lambda slow: go_on.wait(10), Slow(), name='slow')
+    go_on.set()
+    assert ended.wait(10) and dropped

@@ -6,10 +6,12 @@
 __all__ = ['cpu_quota', 'available_cores', 'use_one_core', 'OneCore', 'use_one_core_per_process']
 
 # %% ../../nbs/core/55_cores.ipynb #a3d531d3
+import atexit
 import os
 import queue
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -98,6 +100,7 @@ def use_one_core():
 
 # %% ../../nbs/core/55_cores.ipynb #b3ab48ef
 _NAME = 'timmdata-one-core'   # of the threads
+_with_thread: weakref.WeakSet['OneCore'] = weakref.WeakSet()
 
 
 def _work(todo: queue.SimpleQueue, ended: threading.Event):
@@ -150,6 +153,7 @@ class OneCore:
             self._todo, self._ended, self._pid = queue.SimpleQueue(), threading.Event(), os.getpid()
             # Its `Thread` is not kept, because dropping one can lose a Ctrl-C
             threading.Thread(target=_work, args=(self._todo, self._ended), name=_NAME, daemon=True).start()
+            _with_thread.add(self)
         answer: queue.SimpleQueue = queue.SimpleQueue()
         ended = self._ended
         self._todo.put((function, args, answer))
@@ -178,6 +182,13 @@ class OneCore:
 
     def __exit__(self, *error: Any):
         self.close()
+
+
+@atexit.register
+def _close_all():
+    "Wait for all threads: after a Ctrl-C, one that returns from torch while Python exits would abort the program."
+    for one_core in list(_with_thread):
+        one_core.close()
 
 # %% ../../nbs/core/55_cores.ipynb #0d7c79e0
 def use_one_core_per_process():

@@ -25,6 +25,8 @@ def start_thread(
 ) -> threading.Event:
     """Start a daemon thread without keeping its `Thread`, because dropping one can lose a Ctrl-C.
 
+    The thread drops the function and its arguments before it says that it has ended.
+
     Args:
         run: Function that the thread runs; its arguments must not hold the pool.
         *args: Arguments of `run`.
@@ -36,9 +38,11 @@ def start_thread(
     ended = threading.Event()
 
     def body():
+        nonlocal run, args
         try:
             run(*args)
         finally:
+            del run, args   # freeing a tensor is native code, too: Python's exit must wait for it
             ended.set()
     threading.Thread(target=body, name=name, daemon=True).start()
     return ended
