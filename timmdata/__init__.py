@@ -38,24 +38,48 @@ _MEANT = {'ImageFolder': 'ImageDataset', 'DataLoader': 'create_loader', 'CutMix'
 # name that an earlier version had → what to do
 _REMOVED = {'compare_naflex_modes': 'nbs/guides/naflex.ipynb compares the modes of NaFlex in one cell'}
 
-if TYPE_CHECKING: from ._offered import *   # noqa: F403
+if TYPE_CHECKING:   # the names that type checkers know; any other name is a mistake
+    from typing import Any
+
+    from ._offered import *   # noqa: F403
+
+    # timm's, if it is installed
+    CenterCropToSequence: Any
+    CustomDatasetInfo: Any
+    DatasetInfo: Any
+    DatasetInfoLabelMapper: Any
+    ImageNetInfo: Any
+    LabelMappingCoverage: Any
+    NaFlexMapDatasetWrapper: Any
+    RandomCropToSequence: Any
+    RandomPad: Any
+    RealLabelsImagenet: Any
+    ResizeKeepRatioToSequence: Any
+    ScheduledTransformDataset: Any
+    ToNumpy: Any
+    ToTensor: Any
+    infer_imagenet_subset: Any
+    mix_batch_variable_size: Any
+    pairwise_mixup_target: Any
+    resolve_data_config: Any
+    resolve_input_data_config: Any
+    resolve_model_data_config: Any
+else:
+    def __getattr__(name: str):
+        "Import all public names when the first one is used; other names are timm's."
+        if name == '__all__': return list(dict.fromkeys([*_public(), *_own_of_timm()]))
+        if name.startswith('__'): raise AttributeError(name)   # Python looks up many
+        offered = _public()
+        globals().update(offered)
+        if name in globals(): return globals()[name]   # a module, too: everything has been imported
+        near = [_MEANT[name]] if name in _MEANT else get_close_matches(name, offered, 1)
+        hint = _REMOVED.get(name) or (f'did you mean {near[0]}?' if near else '')
+        return _find('', name, f': {hint}' if hint else '')
 
 
 def _public() -> dict:
     "Import all public names, which `timmdata --help` does not use, so it does not import torch."
     return {name: value for name, value in vars(import_module('._offered', __name__)).items() if not name.startswith('_')}
-
-
-def __getattr__(name: str):
-    "Import all public names when the first one is used; other names are timm's."
-    if name == '__all__': return list(dict.fromkeys([*_public(), *_own_of_timm()]))
-    if name.startswith('__'): raise AttributeError(name)   # Python looks up many
-    offered = _public()
-    globals().update(offered)
-    if name in globals(): return globals()[name]   # a module, too: everything has been imported
-    near = [_MEANT[name]] if name in _MEANT else get_close_matches(name, offered, 1)
-    hint = _REMOVED.get(name) or (f'did you mean {near[0]}?' if near else '')
-    return _find('', name, f': {hint}' if hint else '')
 
 
 def _own_of_timm() -> list[str]:

@@ -70,6 +70,21 @@ def test_wheel_holds_the_license_and_the_command(wheel):
     assert texts['entry_points.txt'].split() == ['[console_scripts]', 'timmdata', '=', 'timmdata.cli:main']
 
 
+def test_metadata_says_what_an_index_shows(metadata):
+    classifiers = metadata.get_all('Classifier')
+    readme = (ROOT/'README.md').read_text(encoding='utf-8')
+    for minor in range(10, 15): assert f'Programming Language :: Python :: 3.{minor}' in classifiers
+    assert 'Typing :: Typed' in classifiers and (ROOT/'timmdata/py.typed').exists()
+    # a system that has not been run is not claimed
+    assert 'Windows and macOS have not been run yet' in readme
+    assert [c for c in classifiers if c.startswith('Operating System')] == ['Operating System :: POSIX :: Linux']
+    urls = dict(line.split(', ') for line in metadata.get_all('Project-URL'))
+    assert {'Source', 'Issues', 'Changelog', 'Documentation'} <= set(urls)
+    start = f"{read_settings()['git_url']}/blob/{read_settings()['branch']}/"
+    for url in urls.values():
+        if url.startswith(start): assert (ROOT/url.removeprefix(start).partition('#')[0]).exists(), url
+
+
 def test_metadata_requires_only_what_runs(metadata):
     settings = read_settings()
     assert metadata['Requires-Python'] == f">={settings['min_python']}"

@@ -1,4 +1,4 @@
-"The type checker over the package and over a user's script, and linters over the workflows."
+"The type checker over the package and over users' scripts, and linters over the files for GitHub."
 import subprocess
 import sys
 from pathlib import Path
@@ -17,24 +17,32 @@ def test_types():
     assert 'ERROR' in done.stdout or not done.returncode, done.stderr
 
 
-WORKFLOWS = sorted((ROOT/'.github/workflows').glob('*.yml'))
+GITHUB = ROOT/'.github'
+WORKFLOWS = sorted((GITHUB/'workflows').glob('*.yml'))
+FORMS = [GITHUB/'ISSUE_TEMPLATE/bug.yml', GITHUB/'ISSUE_TEMPLATE/gpu.yml']
 
 
-def lint(*paths: Path) -> list[str]:
-    "What the linters of workflows find."
-    schema = [sys.executable, '-m', 'check_jsonschema', '--builtin-schema', 'vendor.github-workflows', *map(str, paths)]
-    audit = [str(Path(sys.executable).with_name('zizmor')), '--offline', '--no-progress', '--quiet',
-             '--config', str(ROOT/'.github/zizmor.yml'), *map(str, paths)]
-    runs = [subprocess.run(command, capture_output=True, text=True) for command in (schema, audit)]
-    return [done.stdout + done.stderr for done in runs if done.returncode]
+def lint(*command) -> str:
+    "What a linter finds."
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True)
+    return done.stdout + done.stderr if done.returncode else ''
 
 
-def test_workflows_are_valid():
+@pytest.mark.parametrize('schema, paths', [
+    ('github-workflows', WORKFLOWS), ('github-issue-forms', FORMS), ('github-issue-config', [GITHUB/'ISSUE_TEMPLATE/config.yml']),
+    ('dependabot', [GITHUB/'dependabot.yml'])])
+def test_files_for_github_follow_its_schemas(schema, paths):
+    assert not lint(sys.executable, '-m', 'check_jsonschema', '--builtin-schema', f'vendor.{schema}', *paths)
+
+
+def test_workflows_are_safe():
+    "Among other things, each action is pinned by its hash."
     assert [path.name for path in WORKFLOWS] == ['release.yml', 'site.yml', 'tests.yml']
-    assert not lint(*WORKFLOWS)
+    zizmor = Path(sys.executable).with_name('zizmor')
+    assert not lint(zizmor, '--offline', '--no-progress', '--quiet', '--config', GITHUB/'zizmor.yml', *WORKFLOWS, GITHUB/'dependabot.yml')
 
 
 def test_workflows_run_every_python_and_system_of_the_readme():
     text = (ROOT/'.github/workflows/tests.yml').read_text(encoding='utf-8')
-    for version in ('3.10', '3.11', '3.12', '3.13', '3.14', '3.14t'): assert f"'{version}'" in text, version   # 3.14t is not 3.14
+    for version in ('3.10', '3.11', '3.12', '3.13', '3.14', '3.14t', '3.15'): assert f"'{version}'" in text, version   # 3.14t is not 3.14
     for system in ('macos-latest', 'windows-latest'): assert f'system: {system}' in text, system
