@@ -85,6 +85,7 @@ def finish(app, document):
 
 
 def setup(app):
+    app.config.html_search_scorer = str(app.srcdir/'search.js')   # written with the pages
     app.connect('doctree-read', finish)
     app.add_transform(NameAnchors)
     return {'parallel_read_safe': True}

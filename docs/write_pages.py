@@ -420,6 +420,8 @@ def write(out: Path):
             sidebar = templates.get_template('sidebar.md.jinja').render()
             nb['cells'].append(dict(cell_type='markdown', id='sidebar', metadata={}, source=sidebar))
         save(f'{page.name}.ipynb', json.dumps(nb, ensure_ascii=False))
+    tasks = [(need.page.name, sentence, need.words) for sentence, need in needs.items()]
+    save('search.js', templates.get_template('search.js.jinja').render(tasks=tasks))
     for name in ('api.md', 'llms.txt'): save(name, templates.get_template(f'{name}.jinja').render())
     for group in groups:
         if group.public: save(f'{group.reference}.md', templates.get_template('reference.md.jinja').render(group=group))
