@@ -146,34 +146,6 @@ def batches_from(
         yield from [HostBatch(None, [])] * (numbering.first(epoch + 1) - number)
         number = numbering.first(epoch + 1)
 
-# %% ../../nbs/buffer/20_producer.ipynb #6a53f058
-def _run_process(
-    directory: StrPath, identity: dict[str, Any], loader: BatchLoader, numbering: Numbering,
-    low: int,
-    num_epochs: int | None,
-):
-    reset_process()
-    # pyrefly: ignore  (the loader may have workers)
-    multiprocessing.current_process()._config['daemon'] = False
-    use_one_core_per_process()
-    try:
-        store = BatchStore(directory)
-    except (BatchBufferError, OSError):
-        os._exit(1)   # training runs into the same error
-    if store.identity != identity:
-        os._exit(1)   # another producer took its place
-    code = 1
-    try:
-        threading.Thread(target=_end_after_training, args=(store,), daemon=True).start()
-        source = partial(batches_from, loader, numbering, num_epochs=num_epochs)
-        Producer(store, source, low, None if num_epochs is None else numbering.first(num_epochs)).run()
-        code = 0
-    except (BatchBufferError, OSError):
-        pass   # as above, or the directory was removed during a write
-    finally:
-        loader.close()
-    _end(store, code)
-
 # %% ../../nbs/buffer/20_producer.ipynb #c20069a0
 def _end(store: BatchStore, code: int = 0):
     "End this process, and remove a temporary buffer if its program is gone."
@@ -189,7 +161,35 @@ def _end_after_training(store: BatchStore):
     time.sleep(1)
     _end(store)
 
+# %% ../../nbs/buffer/20_producer.ipynb #6a53f058
+def _run_process(
+    directory: StrPath, identity: dict[str, Any], loader: BatchLoader, numbering: Numbering,
+    low: int,
+    num_epochs: int | None,
+):
+    reset_process()
+    # pyrefly: ignore  (the loader may have workers)
+    multiprocessing.current_process()._config['daemon'] = False
+    use_one_core_per_process()
+    try:
+        store = BatchStore(directory)
+    except (BatchBufferError, OSError):
+        os._exit(1)   # training gets the same error
+    if store.identity != identity:
+        os._exit(1)   # another producer took its place
+    code = 1
+    try:
+        threading.Thread(target=_end_after_training, args=(store,), daemon=True).start()
+        source = partial(batches_from, loader, numbering, num_epochs=num_epochs)
+        Producer(store, source, low, None if num_epochs is None else numbering.first(num_epochs)).run()
+        code = 0
+    except (BatchBufferError, OSError):
+        pass   # as above, or the directory was removed during a write
+    finally:
+        loader.close()
+    _end(store, code)
 
+# %% ../../nbs/buffer/20_producer.ipynb #c4eaaa1a
 _started = weakref.WeakSet()   # producer processes that this program started
 
 
@@ -199,7 +199,7 @@ def _kill_all():
     for process in _started & set(multiprocessing.active_children()):
         process.kill()
 
-# %% ../../nbs/buffer/20_producer.ipynb #c4eaaa1a
+
 class ProducerProcess:
     """Manage a producer process that this program started.
 

@@ -78,28 +78,6 @@ class WorkerSpec:
         """
         return self.status.tensor.view(torch.int64).view(self.settings.num_workers, -1)[number]
 
-# %% ../../nbs/workers/30_processes.ipynb #e059b888
-class _Message(NamedTuple):
-    "Tell a worker process about a batch."
-    number: int   # 1, 2, … for the batches of one process; its first answer, that it is ready, has 0.
-    keys: list[SampleKey]
-    slot: int | None
-    refused: dict[int, str]   # Index → reason not to load this sample.
-    is_careful: bool   # Load one sample at a time, because a worker died while making this batch.
-
-# %% ../../nbs/workers/30_processes.ipynb #6a3685aa
-def _reporter(indexes: torch.Tensor) -> Callable[[int], None]:
-    "Return a function with which each thread records, in its own element, the index it is loading."
-    elements = {}   # thread → number of its element
-    numbers = itertools.count()
-
-    def report(index: int):
-        thread = threading.get_ident()
-        if thread not in elements:
-            elements[thread] = next(numbers)
-        indexes[elements[thread]] = index
-    return report
-
 # %% ../../nbs/workers/30_processes.ipynb #8b4c8db1
 def _explain_batch(builder: BatchBuilder, made: HostBatch) -> TypeError | None:
     "Return an error that names the field of a batch that cannot be pickled, and who returned it."
@@ -140,6 +118,28 @@ def make_packed(
         return pack((made, None), memory, used)
     except Exception as error:
         return pack((None, portable_error(_explain_batch(builder, made) or error)))
+
+# %% ../../nbs/workers/30_processes.ipynb #e059b888
+class _Message(NamedTuple):
+    "Tell a worker process about a batch."
+    number: int   # 1, 2, … for the batches of one process; its first answer, that it is ready, has 0.
+    keys: list[SampleKey]
+    slot: int | None
+    refused: dict[int, str]   # Index → reason not to load this sample.
+    is_careful: bool   # Load one sample at a time, because a worker died while making this batch.
+
+
+def _reporter(indexes: torch.Tensor) -> Callable[[int], None]:
+    "Return a function with which each thread records, in its own element, the index it is loading."
+    elements = {}   # thread → number of its element
+    numbers = itertools.count()
+
+    def report(index: int):
+        thread = threading.get_ident()
+        if thread not in elements:
+            elements[thread] = next(numbers)
+        indexes[elements[thread]] = index
+    return report
 
 
 def _make(
@@ -358,7 +358,7 @@ class _Process(SupervisedWorker):
         return not self.process.is_alive()
 
     def close(self):
-        _shut(self._pipe)   # nobody reads it any more, so sending fails
+        _shut(self._pipe)   # it is no longer read, so sending fails
         self._outbox.put(None)
         for thread in self._threads:
             thread.join(1)
