@@ -294,8 +294,8 @@ class Marking(Coded):
 
 @full
 def test_deaths_at_a_distance_are_not_the_samples_fault(tmp_path):
-    """Each epoch, the worker is killed from outside while it loads the same sample; it loads when it is tried again. With a
-    user's sampler, no epoch begins early."""
+    """In each epoch, the worker is killed from outside while it loads the same sample, which loads at the second attempt.
+    With a user's sampler, no epoch begins early."""
     mark, order = tmp_path/'loading', torch.utils.data.SequentialSampler(range(8))
     loader = create_loader(Marking(8, mark), 8, 4, num_workers=1, worker_type='processes', device='cpu', sampler=order)
 

@@ -245,7 +245,8 @@ class BufferSettings:
         if not isinstance(directory, (str, os.PathLike)) or not os.fspath(directory):
             raise ValueError(
                 f'directory={directory!r}: must be the path of a directory, or None')
-        object.__setattr__(self, 'directory', Path(directory).absolute())   # allowed only during initialization
+        # allowed only during initialization
+        object.__setattr__(self, 'directory', Path(directory).absolute())
 
 # %% ../../nbs/buffer/50_buffer.ipynb #5fe22384
 def default_directory() -> Path:
@@ -257,7 +258,7 @@ def default_directory() -> Path:
 
 # %% ../../nbs/buffer/50_buffer.ipynb #c9c04812
 def remove_stale() -> list[Path]:
-    """Remove the temporary buffers of programs that are gone, which means that no lock in them is held.
+    """Remove the temporary buffers of programs that have ended, which means that no lock in them is held.
 
     Returns:
         paths of the removed directories
@@ -271,7 +272,8 @@ def _remove_stale(base: PrivateDirectory) -> list[Path]:
     "Remove stale buffers in a directory; the caller holds its lock, so that each new buffer there is already locked."
     removed = []
     for name in filter(re.compile('run-').match, base.names()):
-        with contextlib.suppress(BatchBufferError):   # its own program may remove it at the same time
+        # its own program may remove it at the same time
+        with contextlib.suppress(BatchBufferError):
             files = PrivateDirectory(base.path/name)
             if any(map(files.is_locked, files.names())):
                 continue

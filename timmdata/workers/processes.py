@@ -122,7 +122,8 @@ def make_packed(
 # %% ../../nbs/workers/30_processes.ipynb #e059b888
 class _Message(NamedTuple):
     "Tell a worker process about a batch."
-    number: int   # 1, 2, … for the batches of one process; its first answer, that it is ready, has 0.
+    # 1, 2, … for the batches of one process; 0 for its first answer, that it is ready.
+    number: int
     keys: list[SampleKey]
     slot: int | None
     refused: dict[int, str]   # Index → reason not to load this sample.
@@ -245,7 +246,8 @@ def _shut(pipe: connection.Connection):
     "End the pipe of a process for everyone who holds it; a pipe of Windows ends with its process."
     if os.name == 'nt':
         return
-    with suppress(OSError), socket.socket(fileno=os.dup(pipe.fileno())) as end:   # OSError: it is shut already
+    # OSError: it is shut already
+    with suppress(OSError), socket.socket(fileno=os.dup(pipe.fileno())) as end:
         end.shutdown(socket.SHUT_RDWR)
 
 # %% ../../nbs/workers/30_processes.ipynb #1ef59057
@@ -334,7 +336,8 @@ class _Process(SupervisedWorker):
         code = self.process.exitcode or 0
         died = f'worker process {self.number} died (exit code {code}{_CAUSES.get(code, "")})'
         self.loss = self.loss or died
-        if self.is_ready or not 0 <= code < 255:   # 255: unknown, because Python's fork server has died
+        # 255: unknown, because Python's fork server has died
+        if self.is_ready or not 0 <= code < 255:
             return self.supervisor.replace(self)
         advice = '' if self.supervisor.context.get_start_method() == 'fork' else _SPAWN_ADVICE
         self.supervisor.stop(f'{self.loss} before it was ready{advice}')

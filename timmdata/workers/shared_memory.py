@@ -27,7 +27,8 @@ from ..core.torch_private import map_shared
 
 # %% ../../nbs/workers/20_shared_memory.ipynb #887a1016
 _MAP_FIXED = 0x10   # Linux: at this address, in place of what is there
-_map_memory: Any = None   # the C library's `mmap`, found before a fork; Python's cannot choose the address
+# the C library's `mmap`, found before a fork; Python's cannot choose the address
+_map_memory: Any = None
 if hasattr(os, 'memfd_create'):
     _map_memory = ctypes.CDLL(None).mmap
     _map_memory.restype = ctypes.c_void_p
@@ -63,7 +64,7 @@ class SharedMemory:
         self.fd, self.tensor, self._sent = fd, tensor, tensor
 
     def pin(self):
-        "Page-lock the memory for a CUDA device until the last tensor in it is gone."
+        "Page-lock the memory for a CUDA device until the last tensor in it is deleted."
         cudart = torch.cuda.cudart()
         address = self.tensor.data_ptr()
         result = cudart.cudaHostRegister(address, self.num_bytes, 0)
@@ -364,7 +365,8 @@ def portable_error(
     """
     text = ''.join(traceback.format_exception(type(error), error, error.__traceback__))
     error.__cause__, error.__traceback__ = None, None
-    notes = [str(note) for note in getattr(error, '__notes__', ())]   # they name the sample; a class may not pickle them
+    # they name the sample; a class may not pickle them
+    notes = [str(note) for note in getattr(error, '__notes__', ())]
     for wrap in (lambda error: error, _Remade):
         try:
             data = pickle.dumps((wrap(error), notes))

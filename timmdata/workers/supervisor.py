@@ -439,7 +439,8 @@ class SupervisedPool(WorkerPool):
         try:
             with as_in_new_thread():   # so that no tensor is an inference tensor
                 result, error = unpack(*self.open_answer(task, answer))
-        except Exception as failure:   # for example, a field's class does not accept the arguments that it pickles
+        # for example, a field's class does not accept the arguments that it pickles
+        except Exception as failure:
             raise RuntimeError(
                 f'a batch of a worker could not be restored ({type(failure).__name__}: {failure}): each field must be '
                 "picklable; or use worker_type='threads' or num_workers=0") from failure
