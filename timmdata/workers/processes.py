@@ -317,7 +317,7 @@ class _Process(SupervisedWorker):
         expected = self._sent[0] if self._sent else None
         if number != (expected if self.is_ready else 0):
             self.loss = (
-                f'worker process {self.number} sent what is not its next answer '
+                f'worker process {self.number} sent something other than its next answer '
                 '(does your code fork processes or write to their pipes?)')
             return self.process.kill()
         if self.is_ready:
