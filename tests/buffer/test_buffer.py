@@ -1,4 +1,4 @@
-"The buffer: kills at any moment, the batches of an undisturbed run, waits that end, and nothing left behind."
+"The buffer: after kills at any moment, batches equal those of an undisturbed run, waits end, and nothing is left behind."
 import gc
 import multiprocessing
 import os
@@ -61,7 +61,7 @@ def test_kills_of_the_trainer(num, tmp_path):
 
 
 def test_a_buffer_whose_creation_failed_is_made_again_as_the_error_says(tmp_path):
-    "In a notebook, which keeps the last error, and with it what its frames hold."
+    "A notebook keeps the last error, and the frames of its traceback keep their objects."
     buffer = buffered(tmp_path)
     values(buffer, 2)
     with pytest.raises(BatchBufferError, match='is in use by') as kept_1: remove_buffer(tmp_path/'buffer')
@@ -77,7 +77,7 @@ def test_a_buffer_whose_creation_failed_is_made_again_as_the_error_says(tmp_path
 
 @quick(1, 'workers', ['threads', 'processes'])
 def test_through_create_loader(workers, tmp_path):
-    "Prefetcher, device half, states and replays are those of a loader without a buffer; the seed is drawn once."
+    "Prefetcher, batch transform, states and replays equal those of a loader without a buffer; the seed is drawn once."
     settings = dict(is_training=True, re_prob=0.5, re_mode='pixel', device='cpu', num_workers=2, worker_type=workers)
     plain = create_loader(Coded(40), 8, 4, seed=5, **settings)
     expected = [[images.clone() for images, _ in plain] for _ in range(3)]
@@ -102,7 +102,7 @@ def test_through_create_loader(workers, tmp_path):
 
 @pytest.mark.parametrize('use_prefetcher', [False, True])
 def test_batches_are_no_tensors_of_inference_mode(use_prefetcher):
-    "Some are read in the thread of the loop."
+    "Some batches are read in the thread of the loop."
     with torch.inference_mode(), create_loader(
             Coded(16), 8, 4, buffer=dict(batches=4), use_prefetcher=use_prefetcher, device='cpu', num_workers=0) as loader:
         assert not any(tensor.is_inference() for batch in loader for tensor in batch)
@@ -119,7 +119,7 @@ class Counting(Coded):
 
 @pytest.mark.parametrize('workers', [dict(num_workers=0), dict(num_workers=2, worker_type='processes')], ids=['inline', 'processes'])
 def test_the_first_batch_is_made_here_and_leaves_no_thread_or_worker(workers):
-    "Its size is that of the store; everything else is made in the producer."
+    "Its size becomes that of the store; the producer makes all other batches."
     dataset, threads = Counting(40), {*threading.enumerate()}
     torch.set_num_threads(2)
     with create_loader(dataset, 8, 4, buffer=dict(batches=4), use_prefetcher=False, device='cpu', **workers) as loader:
@@ -130,7 +130,7 @@ def test_the_first_batch_is_made_here_and_leaves_no_thread_or_worker(workers):
 
 @full
 def test_kept_batches_stay_as_they_are():
-    "More are kept than there are slots."
+    "The test keeps more batches than there are slots."
     buffer = buffered(batches=4, auto_ack=True)
     kept = [batch for _ in range(2) for batch in buffer]
     marks = [f'{zlib.crc32(images.numpy().tobytes())} {targets.tolist()}'.replace(' ', '') for images, targets in kept]
@@ -139,7 +139,7 @@ def test_kept_batches_stay_as_they_are():
 
 
 def test_early_break_and_collection_leave_nothing():
-    "Like a loader without a buffer: the next pass is the next epoch; processes, threads and files go."
+    "As without a buffer, the next pass is the next epoch; processes, threads and files are removed."
     before = set(default_directory().glob('run-*'))
     buffer = BatchBuffer(make_loader(), batches=8)
     for _ in buffer: break
@@ -151,7 +151,7 @@ def test_early_break_and_collection_leave_nothing():
 
 
 def test_a_closed_buffer_in_memory_starts_again():
-    "Another buffer removes those of programs that are gone, and this one is not: it may have another pass."
+    "A new buffer removes those of programs that have ended, but not this one, which may have another pass."
     before, expected = set(default_directory().glob('run-*')), undisturbed(39)
     buffer = BatchBuffer(make_loader(), batches=8)
     assert values(buffer, 13) == expected[:13]
@@ -166,7 +166,7 @@ def test_a_closed_buffer_in_memory_starts_again():
 
 @pytest.mark.parametrize('num', [5, pytest.param(20, marks=pytest.mark.full)])
 def test_loaders_that_are_dropped_leave_nothing(num, tmp_path, monkeypatch):
-    "Read twice each, and never closed while their producers write: no process, no thread, no memory, no open file."
+    "Each is read twice and never closed while its producer writes; no process, thread, memory or open file is left."
     monkeypatch.setattr('timmdata.buffer.buffer.default_directory', lambda: tmp_path/'buffers')   # nobody else's
     process = psutil.Process()
     def read_two():
@@ -187,7 +187,7 @@ def test_loaders_that_are_dropped_leave_nothing(num, tmp_path, monkeypatch):
 @full
 @pytest.mark.parametrize('end', ['sys.exit(3)', '1 / 0', 'os._exit(1)', 'os.kill(os.getpid(), signal.SIGKILL)', 'os.abort()'])
 def test_a_program_that_ends_takes_its_buffer_along(end):
-    "However it ends, though a handler for SIGTERM only sets a flag."
+    "However the program ends, even if its handler for SIGTERM only sets a flag."
     run = program(f"""import os, signal, sys
 from buffer_parts import make_loader
 signal.signal(signal.SIGTERM, lambda *_: None)
@@ -204,7 +204,7 @@ print(buffer.store.directory, *[child.pid for child in psutil.Process().children
 
 @full
 def test_what_is_in_use_is_not_discarded(tmp_path):
-    "Living training, and its producer, keep their buffer; what it had before is not written over when it is discarded later."
+    "A running training and its producer keep their buffer; discarding it later does not overwrite its earlier files."
     first = buffered(tmp_path)
     values(first, 3)
     other = partial(BatchBuffer, make_loader(batch_size=5), directory=tmp_path/'buffer', batches=8,
@@ -272,7 +272,7 @@ def test_memory_and_files_stay_flat():
 
 @full
 def test_a_buffer_has_one_training(tmp_path):
-    "The second is an error that names the first, and says what to do; in one program, a cell may run again."
+    "A second program gets an error that names the first and says what to do; in one program, a cell may run again."
     run = program(reading(tmp_path, 500, 0.01))
     run.wait_for('[')
     who = rf'trainer.lock was locked for more than 1 s by process {run.process.pid} on \S+, -c: '
@@ -288,7 +288,7 @@ def test_a_buffer_has_one_training(tmp_path):
 
 
 def test_a_buffer_whose_cursor_cannot_be_written_holds_nothing(tmp_path, monkeypatch):
-    "The disk is full at that moment; then the buffer may be removed."
+    "The disk is full at that moment; afterwards, the buffer can be removed."
     def refuse(*_, **__): raise BatchBufferError('the disk is full')
     buffer = buffered(tmp_path)
     with monkeypatch.context() as patch:
@@ -312,7 +312,7 @@ def test_a_damaged_cursor_is_an_error(tmp_path):
 
 @full
 def test_a_producer_that_does_nothing_is_an_error_with_a_timeout(tmp_path):
-    "A program holds its lock, and makes nothing; such a store is not discarded either."
+    "A program holds the producer's lock and makes nothing; its store is not discarded either."
     buffer = BatchBuffer(make_loader(timeout=0.3), batches=8, directory=tmp_path/'buffer')
     lock = buffer.store.files.lock(PRODUCER)
     with pytest.raises(BatchBufferError, match='no batch within timeout=0.3 s: .*batch 0 from the producer'): values(buffer, 1)
@@ -326,7 +326,7 @@ def test_a_producer_that_does_nothing_is_an_error_with_a_timeout(tmp_path):
 
 
 def test_training_that_waits_need_not_wait_for_the_mark():
-    "It asks for a batch that there is room for, while enough others wait to be acknowledged."
+    "It requests a batch that fits, while enough other batches wait to be acknowledged."
     buffer = BatchBuffer(make_loader(timeout=5), batches=8, low_watermark=1, auto_ack=False)
     batches = buffer.host_batches()
     kept = [next(batches) for _ in range(8)]
@@ -343,7 +343,7 @@ def count_hosts() -> int:
 
 @full
 def test_an_interrupted_wait_leaves_nothing_behind():
-    "The answer that nobody took is not the next one's, and no slot stays held for it."
+    "An answer that was not taken is not mistaken for the next one, and its slot is released."
     dataset, known = Slow(60, 9, 0.4), count_hosts()   # what other tests have made, and pytest keeps
     buffer, before = BatchBuffer(loader_of(dataset), batches=4), signal.getsignal(signal.SIGALRM)
     signal.signal(signal.SIGALRM, signal.default_int_handler)
@@ -364,7 +364,7 @@ def test_an_interrupted_wait_leaves_nothing_behind():
 
 @full
 def test_signals_reach_nobody_twice(tmp_path):
-    "Ctrl-C in a terminal reaches the producer as well: the trainer ends, and the producer with it."
+    "Ctrl-C in a terminal also reaches the producer: the trainer ends, and then the producer."
     run = program(reading(tmp_path, 5000, 0.01))
     run.wait_for('ready')
     time.sleep(0.2)
@@ -380,7 +380,7 @@ def test_signals_reach_nobody_twice(tmp_path):
     (True, 'capacity=True: must be a number of bytes'), ('100 batches', "capacity='100 batches': must be a number of bytes"),
     ('kept/here', "capacity='kept/here': must be a number of bytes")])
 def test_a_capacity_is_bytes_and_an_error_says_how_to_give_batches(given, understood):
-    "At once, before any file is read."
+    "The error is raised before any file is read."
     for buffer in (given, dict(capacity=given)):
         with pytest.raises(ValueError, match=f"{re.escape(understood)}.* a string such as '30GB'.* pass buffer=dict\\(batches=256\\)"):
             create_loader(Coded(64), 8, 8, device='cpu', num_workers=0, buffer=buffer)
@@ -393,7 +393,7 @@ def test_a_capacity_for_too_few_batches_says_how_large_they_are():
 
 
 def test_a_buffer_of_a_loader_whose_workers_draw_draws_itself(samples, tmp_path):
-    "As made by hand: what the workers drew is not kept, because settings may change until a batch is used."
+    "The parameters that workers drew are not stored, because settings may change until a batch is used."
     settings = dict(is_training=True, seed=1, num_workers=0, device='cpu', re_prob=0.5)
     loader = create_loader(ImageDataset(samples/'train'), 32, 16, **settings)
     assert next(loader.loader.host_batches()).drawn is not None

@@ -1,4 +1,4 @@
-"Directories and files that are not ours, locks across processes, and bytes that are no batch."
+"Directories and files of other users, locks across processes, and bytes that are not a batch."
 import json
 import multiprocessing
 import os
@@ -32,7 +32,7 @@ def test_directories_that_others_may_open_are_refused(mode, tmp_path):
 
 
 def test_links_are_refused(tmp_path):
-    "To a directory, and to a file in one."
+    "A link to a directory, and a link to a file in a directory."
     (tmp_path/'mine').mkdir(mode=0o700)
     (tmp_path/'link').symlink_to('mine')
     with pytest.raises(BatchBufferError, match='it is a link'): BatchBuffer(make_loader(), directory=tmp_path/'link')
@@ -69,7 +69,7 @@ def hold(path, ready, end):
 
 
 def test_a_lock_ends_with_its_process(tmp_path):
-    "However it ends; and one that is removed while another waits for it is no lock."
+    "However the process ends; a lock file that is removed while another process waits for it does not count."
     context = multiprocessing.get_context('fork')
     files, ready, end = PrivateDirectory(tmp_path/'buffer', create=True), context.Event(), context.Event()
     process = context.Process(target=hold, args=(files.path, ready, end))
@@ -86,7 +86,7 @@ def test_a_lock_ends_with_its_process(tmp_path):
 
 
 def test_stale_directories_go_and_living_ones_stay(tmp_path, monkeypatch):
-    "A lock decides, not a process number, which means nothing in another container."
+    "A lock decides, not a process ID, which means nothing in a different container."
     monkeypatch.setattr('timmdata.buffer.buffer.default_directory', lambda: tmp_path)   # other tests tidy up theirs
     stale, alive = (PrivateDirectory(tmp_path/f'run-{name}', create=True) for name in ('stale', 'alive'))
     lock = alive.lock('trainer.lock')

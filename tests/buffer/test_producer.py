@@ -1,4 +1,4 @@
-"The producer of a buffer: kills at any moment, errors of samples, other stores."
+"The producer of a buffer: kills at any moment, errors of samples, and stores of other settings."
 import random
 import signal
 import time
@@ -32,7 +32,7 @@ clean = pytest.fixture(autouse=True)(nothing_is_left)
 @pytest.mark.full
 @pytest.mark.parametrize('num', [1, 50])
 def test_kills_of_the_producer(num, tmp_path):
-    "The trainer goes on, and nobody is left in the end."
+    "The trainer continues, and no process is left at the end."
     rng, stop = random.Random(1), 40 * num
     run = program(training(tmp_path, stop))
     run.wait_for('ready')
@@ -47,7 +47,7 @@ def test_kills_of_the_producer(num, tmp_path):
 @pytest.mark.full
 @pytest.mark.parametrize('num', [1, 25])
 def test_kills_of_both(num, tmp_path):
-    "The producer twice, then the trainer and the third one together; this some times."
+    "Kill the producer twice, then the trainer and the third producer together; repeat this several times."
     rng, kills, code = random.Random(2), [0, 0], training(tmp_path, FOREVER)
     for _ in range(num):
         run = program(code)
@@ -75,7 +75,7 @@ def test_errors_of_samples_reach_the_loop(tmp_path):
 
 
 def test_an_error_that_an_earlier_producer_left_is_not_news(tmp_path):
-    "What was wrong with the sample may be fixed: it is tried again, also where the new producer starts slowly."
+    "The sample may have been fixed, so it is tried again, even if the new producer starts slowly."
     buffer = buffered(tmp_path)
     seen = values(buffer, 3)
     buffer.close()
@@ -98,7 +98,7 @@ def test_a_producer_that_always_dies_is_an_error():
 @full
 @pytest.mark.parametrize('method', ['fork', 'spawn'])
 def test_what_cannot_be_pickled_is_made_by_a_forked_producer_alone(method):
-    "A lambda is there after a fork; another process would get it by pickle, and an error says so."
+    "A forked process has the lambda; another process would need to unpickle it, and an error says so."
     loader = make_loader()
     transform = loader.builder.sample_loader.transform
     loader.builder.sample_loader.transform = lambda image: transform(image)
@@ -112,7 +112,7 @@ def test_what_cannot_be_pickled_is_made_by_a_forked_producer_alone(method):
 
 
 def test_a_producer_of_another_store_is_not_joined(tmp_path):
-    "The directory was removed under a living producer, and the next program has other settings."
+    "The directory was removed while its producer was running, and the next program has different settings."
     first = buffered(tmp_path)
     assert values(first, 3) == undisturbed(3)
     (tmp_path/'buffer').rename(tmp_path/'moved')

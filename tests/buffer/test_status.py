@@ -1,4 +1,4 @@
-"What `timmdata buffer` says and removes, while programs run and after they were killed."
+"What `timmdata buffer` prints and removes, while programs run and after they were killed."
 import json
 
 import pytest
@@ -14,14 +14,14 @@ clean = pytest.fixture(autouse=True)(nothing_is_left)
 
 
 def said(capsys, *arguments):
-    "What a command prints, its errors, and its exit status."
+    "Return what a command prints, its errors, and its exit status."
     status = main(['buffer', *map(str, arguments)])
     return *capsys.readouterr(), status
 
 
 @full
 def test_commands_while_programs_run(tmp_path, capsys):
-    "Status of a buffer in use, and what is refused; after a kill, the buffer is removed."
+    "A buffer in use shows its status and cannot be removed; after a kill, it can."
     directory = tmp_path/'buffer'
     run = program(reading(tmp_path, 10**6, 0.01))
     run.wait_for('ready')

@@ -1,4 +1,4 @@
-"The store of a buffer: damage, full disks and files that go; always the batches of an undisturbed run."
+"The store of a buffer: with damage, full disks or removed files, batches equal those of an undisturbed run."
 import os
 import resource
 import shutil
@@ -20,7 +20,7 @@ clean = pytest.fixture(autouse=True)(nothing_is_left)
 
 @pytest.mark.full
 def test_flipped_bits_are_made_again(tmp_path):
-    "In header, names, pixels and targets, while it runs and while it does not; also in a file that is cut short."
+    "In header, names, pixels and targets, while the buffer runs and while it does not; also in a truncated file."
     expected, rng, directory = undisturbed(81), np.random.default_rng(0), tmp_path/'buffer'
     buffer = buffered(tmp_path, low_watermark=8)
     batches = forever(buffer)
@@ -52,7 +52,7 @@ def test_flipped_bits_are_made_again(tmp_path):
 @full
 @pytest.mark.parametrize('change', ['os.truncate(path, 0)', 'path.write_bytes(bytes(path.stat().st_size))'], ids=['cut', 'overwritten'])
 def test_a_file_that_is_changed_in_place_changes_no_batch(change, tmp_path):
-    "In a program of its own: to read a mapped file behind its new end would be a bus error."
+    "In a separate program, because reading a mapped file beyond its new end would be a bus error."
     run = program(f"""import os, warnings
 from pathlib import Path
 from buffer_parts import make_loader, mark
@@ -88,7 +88,7 @@ def test_files_that_go_are_an_error(tmp_path, what):
 
 @full
 def test_a_full_disk_is_an_error_and_nothing_is_lost(tmp_path):
-    "A short write: files may have 50 kB for a while, a batch has 77."
+    "A short write: for a while, files are limited to 50 kB, and a batch has 77 kB."
     expected, buffer = undisturbed(30), buffered(tmp_path, low_watermark=8)
     batches = forever(buffer)
     seen = list(islice(batches, 5))

@@ -5,7 +5,7 @@ from PIL import Image
 
 @pytest.fixture(scope='module')
 def photos(samples):
-    "A few photographs, square and not, one in gray tones that do not reach from 0 to 255."
+    "Return a few photographs, square and not; one has gray levels that do not span 0 to 255."
     paths = sorted(samples.glob('val/*/*'))
     images = [Image.open(path).convert('RGB').resize(size)
               for path, size in zip((paths[0], paths[17], paths[50]), ((96, 96), (131, 90), (64, 101)))]

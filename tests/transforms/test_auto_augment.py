@@ -1,4 +1,4 @@
-"Published policies beside timm 1.0.31: the same images, settings and distributions."
+"Published policies compared with timm 1.0.31: the same images, settings and distributions."
 import pickle
 import random
 import re
@@ -137,7 +137,7 @@ def test_transforms_can_be_given():
 # distributions
 
 def deviation(*columns):
-    "How far two columns of counts are from one distribution: chi-square as standard deviations (Wilson, Hilferty)."
+    "Return how far two columns of counts are from one distribution: chi-square in standard deviations (Wilson, Hilferty)."
     counts = np.float64([row for row in zip(*columns) if sum(row) >= 10])
     expected, df = counts.sum(1, keepdims=True) * counts.sum(0) / counts.sum(), len(counts) - 1
     if df == 0: return 0.
@@ -146,7 +146,7 @@ def deviation(*columns):
 
 
 def deviation_of_values(theirs, ours):
-    "Of numbers, in bins that hold about as many of the first each."
+    "Return `deviation` for numbers, in bins that each hold about the same number of the first ones."
     edges = np.unique(np.quantile(theirs, np.linspace(0, 1, 7)[1:-1]))
     return deviation(*(np.bincount(np.digitize(values, edges), minlength=len(edges) + 1) for values in (theirs, ours)))
 
@@ -201,7 +201,7 @@ def test_weighted_choice_has_no_replacement():
 # AugMix
 
 class Scripted:
-    "Stands in for NumPy's global generator in timm: gives what a record says."
+    "Stand in for NumPy's global generator in timm: return the numbers of a record."
 
     def __init__(self, record, ops):
         self.record, self.chains, self.ops = record, iter(record.chains), ops

@@ -1,4 +1,4 @@
-"What scripts do with timm's pipelines: they look for classes in them, read their numbers, take them apart and copy them."
+"What scripts do with timm's pipelines: look for classes in them, read their numbers, take them apart and copy them."
 import pickle
 import random
 
@@ -41,7 +41,7 @@ def photo():
 
 
 def steps(made) -> list:
-    "All steps of one pipeline, or of three, and those inside RandomApply."
+    "Return all steps of one pipeline, or of three, including those inside RandomApply."
     found = []
     for pipeline in made if isinstance(made, tuple) else (made,):
         found.append(pipeline)
@@ -51,7 +51,7 @@ def steps(made) -> list:
 
 
 def attributes(step) -> dict:
-    "The settings of a step of torchvision, as text."
+    "Return the settings of a torchvision step as text."
     return {name: str(value) for name, value in vars(step).items() if name not in OF_TORCH | {'transforms'}}
 
 
@@ -70,7 +70,7 @@ def test_the_steps_are_of_timms_classes(settings):
 
 @pytest.mark.parametrize('settings', [dict(), dict(is_training=True), dict(is_training=True, no_aug=True)], ids=str)
 def test_the_usual_loop_finds_the_numbers_of_normalization(settings, photo):
-    "Mean and std as tensors, for a picture of what the network gets; and a pipeline without them is not normalized twice."
+    "Mean and std are tensors, for a picture of the network's input; a pipeline without them is not normalized twice."
     theirs, ours = (module.create_transform(64, mean=(0.5, 0.4, 0.3), std=(0.1, 0.2, 0.3), **settings) for module in (timm.data, timmdata))
     (expected,), (found,) = ([t for t in made.transforms if isinstance(t, transforms.Normalize)] for made in (theirs, ours))
     assert torch.equal(found.mean, expected.mean) and torch.equal(found.std, expected.std)
@@ -128,7 +128,7 @@ def test_what_timm_has_not_is_as_in_v2(make, photo):
 
 
 def test_means_that_print_alike_are_described_apart():
-    "A saved state and a cache know a pipeline by its description; `repr` shows four digits of a tensor."
+    "A saved state and a cache identify a pipeline by its description; `repr` shows only four digits of a tensor."
     made = [timmdata.create_transform(64, mean=(value, 0.45, 0.4)) for value in (0.48145466, 0.48145466, 0.4815)]
     assert repr(made[0]) == repr(made[2]) and describe(made[0]) == describe(made[1]) != describe(made[2])
     applied = [transforms.RandomApply([one]) for one in made]
@@ -139,7 +139,7 @@ def test_means_that_print_alike_are_described_apart():
 
 def crop_that_remembers(module):
     class Remembers(module.RandomResizedCropAndInterpolation):
-        "Calls get_params, so that a mask can follow."
+        "Call get_params, so that a mask can follow."
         def __call__(self, img):
             top, left, height, width = self.box = self.get_params(img, self.scale, self.ratio)
             mode = random.choice(self.interpolation) if isinstance(self.interpolation, (tuple, list)) else self.interpolation
@@ -149,7 +149,7 @@ def crop_that_remembers(module):
 
 def crop_that_sets_itself_up(module):
     class OwnInit(module.RandomResizedCropAndInterpolation):
-        "Has a constructor that does not call the base class."
+        "Have a constructor that does not call the base class."
         def __init__(self, size):
             self.size = size, size
             self.scale, self.ratio = (0.2, 0.6), (0.5, 2.)
@@ -159,7 +159,7 @@ def crop_that_sets_itself_up(module):
 
 def crop_of_the_left_half(module):
     class LeftHalf(module.RandomResizedCropAndInterpolation):
-        "Replaces get_params, and leaves the rest to the base class."
+        "Replace get_params only."
         @staticmethod
         def get_params(img, scale, ratio):
             return 0, 0, img.size[1], img.size[0] // 2
@@ -177,7 +177,7 @@ def crop_near_the_center(module):
 
 def crop_that_counts(module):
     class Counts(module.CenterCropOrPad):
-        "A module of torch: the work is done in forward."
+        "A torch module, which does its work in forward."
         def forward(self, img):
             self.count = getattr(self, 'count', 0) + 1
             return super().forward(img)
@@ -222,7 +222,7 @@ def test_subclasses_give_what_they_give_with_timm(own, photo):
 @pytest.mark.parametrize('scale, ratio', [((0.08, 1.), (3 / 4, 4 / 3)), ((0.9, 1.), (5., 6.)), ((0.2, 0.3), (0.1, 0.2))])
 @pytest.mark.parametrize('as_tensor', [False, True])
 def test_get_params_draws_timms_numbers(scale, ratio, as_tensor, photo):
-    "Also where ten attempts fail; for tensors, too."
+    "Also if ten attempts fail; for tensors, too."
     image = transforms.functional.pil_to_tensor(photo) if as_tensor else photo
     for seed in range(50):
         results = []

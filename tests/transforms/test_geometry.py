@@ -1,4 +1,4 @@
-"What scripts read of a transform is timm's."
+"The attributes that scripts read from a transform are timm's."
 import pytest
 import timm.data
 import torch

@@ -45,7 +45,7 @@ def targets_of(n, seed=0):
 
 
 def timm_given(params: MixParams, timm_class, x, *args, **kwargs):
-    "What timm makes of our draws: they take the place of what it draws."
+    "Return timm's result with our draws in place of its own."
     mixing = timm_class(num_classes=NUM_CLASSES, **kwargs)
     rows = len(params.lam) // 2 if kwargs['mode'] == 'pair' else len(params.lam)
     lam, pastes = np.array(params.lam[:rows], np.float32), np.array([k == 'cutmix' for k in params.kind[:rows]])
@@ -89,7 +89,7 @@ def test_collating_is_timms(mode, mix, as_arrays):
 
 
 class NumpyRandom:
-    "NumPy's numbers, in the order in which they are asked for."
+    "Return NumPy's numbers in the order of the calls."
     random, betavariate, randrange = np.random.rand, np.random.beta, np.random.randint
 
 
@@ -124,7 +124,7 @@ def test_boxes_are_timms_for_the_same_numbers(margin):
 # timm's distributions
 
 def distance(a, b):
-    "Kolmogorov and Smirnov's: the largest difference of the two distribution functions."
+    "Return the Kolmogorov–Smirnov distance: the largest difference between the two distribution functions."
     a, b = np.sort(a), np.sort(b)
     at = np.concatenate([a, b])
     return np.abs(np.searchsorted(a, at, 'right') / len(a) - np.searchsorted(b, at, 'right') / len(b)).max()
@@ -315,7 +315,7 @@ def test_switched_off(mode):
 
 
 class Gray(torch.utils.data.Dataset):
-    "A hundred gray images, whose gray is their index."
+    "A hundred gray images; the gray level is the index."
     def __len__(self): return 100
     def __getitem__(self, index): return torch.full((1, 4, 4), index, dtype=torch.uint8), index
 
@@ -396,7 +396,7 @@ def first_batch(dataset, **settings):
     {}, dict(use_prefetcher=False),
     dict(use_prefetcher=False, transform=lambda image: images_of(1, 16, 16)[0])], ids=['device', 'workers', 'own transform'])
 def test_the_loader_takes_the_number_of_classes_of_the_dataset(settings):
-    "The batch is that of the number given by hand, and as wide as a loss for the dataset's classes needs."
+    "The batch is the same as with an explicit num_classes, and as wide as a loss for the dataset's classes needs."
     kinds = [lambda **given: dict(mixup=Mixup(0.8, **given)), lambda **given: dict(collate_fn=FastCollateMixup(0.8, **given))]
     for kind in kinds:
         found, given = (first_batch(Seven(), **made, **settings) for made in (kind(), kind(num_classes=NUM_CLASSES)))
@@ -413,7 +413,7 @@ def test_the_mixing_of_the_user_is_not_changed_but_its_switch_works():
 
 
 def test_alone_the_number_of_classes_is_timms():
-    "1000, where nobody tells another one."
+    "It is 1000 unless another number is passed."
     images, targets = images_of(4).float(), torch.arange(4)
     assert Mixup()(images, targets)[1].shape == timm_mixup.Mixup()(images.clone(), targets)[1].shape == (4, 1000)
     for kind in (Mixup, FastCollateMixup):
@@ -478,7 +478,7 @@ def test_cutmix_pastes_the_same_rectangle_into_every_frame(mode, overwrite):
 
 
 def test_cutmix_needs_height_and_width():
-    "timm: too many indices for tensor of dimension 3, or not enough values to unpack."
+    "timm says: too many indices for tensor of dimension 3, or not enough values to unpack."
     for shape in (6, 3, 40), (6, 5), (6,):
         x = torch.zeros(shape)
         with pytest.raises((IndexError, ValueError)): timm_mixup.Mixup(0., 1., num_classes=NUM_CLASSES)(x.clone(), targets_of(6))
@@ -496,7 +496,7 @@ def test_cutmix_needs_height_and_width():
 
 def own_call(module, targets=mixup_target):
     class ReturnsShares(module.Mixup):
-        "Takes odd batches, and returns the shares for a loss that needs them."
+        "Accept odd batches, and return the shares for a loss that needs them."
         def __call__(self, images, labels, *more):
             mix = {'elem': self._mix_elem, 'pair': self._mix_pair}.get(self.mode, self._mix_batch)
             shares = mix(images)
@@ -507,7 +507,7 @@ def own_call(module, targets=mixup_target):
 
 def given_shares(module, lam, pastes):
     class Given(own_call(module, module.mixup_target)):
-        "Replaces what is drawn, too."
+        "Replace the draws, too."
         def _params_per_batch(self): return lam[0], pastes[0]
         def _params_per_elem(self, batch_size): return np.array(lam[:batch_size], np.float32), np.array(pastes[:batch_size])
     return Given
@@ -516,7 +516,7 @@ def given_shares(module, lam, pastes):
 @pytest.mark.parametrize('shape', [(8, 3, 10, 12), (8, 3, 2, 10, 12)], ids=['images', 'videos'])
 @pytest.mark.parametrize('mode', ['batch', 'pair', 'elem'])
 def test_methods_for_subclasses_mix_as_timms(mode, shape):
-    "With given shares and boxes: the images in place, the shares and the targets."
+    "With given shares and boxes, the images (in place), the shares and the targets are timm's."
     lam = [0.3, 1., 0.75, 0.5, 0.2, 0.9, 1., 0.4]
     boxes = [((1, 4, 2, 6), 0.9), ((0, 5, 0, 5), 0.8), ((2, 3, 1, 9), 0.7), ((0, 1, 0, 1), 0.6)]
     flags = [False] * 8 if len(shape) == 5 else [True, False, False, True, True, False, True, True]   # timm's videos are cut wrong
@@ -536,7 +536,7 @@ def test_methods_for_subclasses_mix_as_timms(mode, shape):
 
 @pytest.mark.parametrize('mix', few(MIXES, 'both', 'some', 'minmax'))
 def test_methods_for_subclasses_draw_timms_numbers_of_a_batch(mix):
-    "With NumPy's numbers in place of Python's: the batch's share, its kind and its box."
+    "With NumPy's numbers in place of Python's, the share, kind and box of the batch are timm's."
     for seed in range(20):
         x, results = images_of(6, dtype=torch.float32), []
         for module in (timm_mixup, our_mixup):
@@ -583,7 +583,7 @@ def test_a_subclass_takes_odd_batches_gray_values_and_timms_names():
 
 @pytest.mark.parametrize('name', ['_mix_batch', '_mix_elem', '_params_per_batch', '_params_per_elem'])
 def test_a_replaced_method_that_nothing_calls_is_an_error(name):
-    "A call of the base class draws and applies; what a subclass wrote for timm must not be left out in silence."
+    "The base class draws and applies; a method that a subclass wrote for timm must not be ignored silently."
     own = type('Own', (Mixup,), {name: lambda self, *given: pytest.fail('called')})
     with pytest.raises(TypeError, match=f'Own replaces {name}.*draw and apply'): own(num_classes=NUM_CLASSES)(images_of(4), targets_of(4))
     collating = type('Own', (FastCollateMixup,), {'_mix_batch_collate': lambda self, output, batch: 1.})
@@ -598,13 +598,13 @@ def test_a_loader_refuses_a_mixing_whose_call_it_would_leave_out(base):
     with pytest.raises(TypeError, match='Own replaces __call__.*draw and apply.*training loop'):
         create_loader(Seven(), batch_size=8, is_training=True, device='cpu', mixup=own(num_classes=NUM_CLASSES), **settings)
     class Weak(Mixup):
-        "Replaces what a loader calls."
+        "Replace a method that a loader calls."
         def apply(self, x, target, params, overwrite=False):
             return super().apply(x, target, params._replace(lam=(1.,) * len(params.lam)), overwrite)
     targets = first_batch(Seven(), mixup=Weak(0.8, num_classes=NUM_CLASSES))[1]
     assert (targets > 0.5).sum() == 8
     class Collates(FastCollateMixup):
-        "Is called by a loader."
+        "Be called by a loader."
         def __call__(self, batch, rng=None):
             images, targets = super().__call__(batch, rng)
             return images, targets * 2

@@ -25,7 +25,7 @@ def images_of(sizes, dtype=torch.float32):
 
 
 def timms_with(rng, call):
-    "timm's result with the random numbers of one generator, in the order of its own draws."
+    "Return timm's result with the random numbers of one generator, in the order of timm's draws."
     class Beta:
         def __init__(self, a, b): self.alphas = a, b
         def sample(self): return torch.tensor(rng.betavariate(*self.alphas), dtype=torch.float64)

@@ -28,7 +28,7 @@ def noise(width, height) -> Image.Image:
 
 
 def same_draws(name, image, seed, **made) -> list[np.ndarray]:
-    "The pixels of ours and of timm's."
+    "Return our pixels and timm's."
     results = []
     for module in (naflex, timm_naflex):
         with seeded(seed): results.append(np.asarray(getattr(module, name)(**made)(image)))

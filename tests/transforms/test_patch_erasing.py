@@ -1,4 +1,4 @@
-"Erased patches: timm's for the same draws, and what must hold for every grid."
+"Erased patches: the same as timm's for the same draws, and what must hold for every grid."
 import random
 
 import numpy as np
@@ -17,7 +17,7 @@ GRIDS = st.tuples(st.integers(1, 12), st.integers(1, 12))
 
 
 def batch_of(grids, ndim=4, dtype=torch.float32):
-    "Ones, coordinates and validity; the shorter images are padded."
+    "Return ones, coordinates and validity; shorter images are padded."
     longest = max(h * w for h, w in grids)
     y_x, valid = torch.zeros(len(grids), longest, 2, dtype=torch.int64), torch.zeros(len(grids), longest, dtype=torch.bool)
     for n, (h, w) in enumerate(grids):
@@ -54,7 +54,7 @@ def test_as_many_single_patches_as_in_timm(grid, seed, made):
 
 
 def test_more_than_all_patches_are_all():
-    "timm fails where the least number is above the number of patches."
+    "timm fails if the smallest number is above the number of patches."
     made = dict(erase_prob=1., min_count=4, min_area=0.5, max_area=0.6, spatial_mode='patch', device='cpu')
     with pytest.raises(ValueError): timm_erasing.PatchRandomErasing(**made)(*batch_of([(3, 3)]))
     assert (PatchRandomErasing(**made)(*batch_of([(3, 3)])) == 0).all()

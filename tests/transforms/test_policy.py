@@ -1,4 +1,4 @@
-"Operations and their chance beside timm 1.0.31 and Pillow: the same pixels and the same draws."
+"Operations and their probabilities compared with timm 1.0.31 and Pillow: the same pixels and the same draws."
 import itertools
 import random
 
@@ -90,7 +90,7 @@ def test_other_modes_are_refused(photos):
 
 
 def test_images_are_not_modified_by_any_magnitude(photos):
-    "mmax lets magnitudes grow beyond 10."
+    "`mmax` allows magnitudes above 10."
     assert set(OPERATIONS) >= set(NAMES)   # all of timm's
     for name, magnitude, sign in itertools.product(NAMES, (8, 11, 30, 100), (1, -1)):
         photo = photos[0].copy()
@@ -158,7 +158,7 @@ class Half(Policy):
 
 
 class Free:
-    "Has the two verbs, and no base."
+    "Have `draw` and `apply`, and no base class."
     def draw(self, rng=random): return rng.random()
     def apply(self, image, drawn): return Image.blend(image, Image.new(image.mode, image.size), drawn)
     def __call__(self, image): return self.apply(image, self.draw())

@@ -1,4 +1,4 @@
-"What random erasing takes, and what it refuses in words; that it erases as timm does is in tests/guarantees/test_parity.py."
+"What random erasing accepts, and its error messages; tests/guarantees/test_parity.py compares it with timm."
 import numpy as np
 import pytest
 import torch
@@ -14,7 +14,7 @@ OTHERS = torch.uint8, torch.int64, torch.bool, torch.int8
 @pytest.mark.parametrize('mode', ['const', 'rand', 'pixel'])
 @pytest.mark.parametrize('dtype', [*FLOATS, *OTHERS], ids=str)
 def test_noise_needs_floats_and_zeros_do_not(mode, dtype):
-    "As timm: what timm erases, is erased; where timm fails inside torch, the error says what to do."
+    "Inputs that timm erases are erased; if timm fails inside torch, our error says what to do."
     images = torch.ones(4, 3, 16, 16, dtype=dtype)
     if mode != 'const' and dtype in OTHERS:
         with pytest.raises(NotImplementedError): TimmRandomErasing(1., mode=mode, device='cpu')(images.clone())

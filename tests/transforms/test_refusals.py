@@ -1,4 +1,4 @@
-"Wrong settings of transforms and samplers are errors that name them, as soon as an object is made."
+"Wrong settings of transforms and samplers raise an error that names them, as soon as an object is created."
 import numpy as np
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"AugmentSettings: timm's words and defaults, resolved and checked when they are made."
+"AugmentSettings: timm's arguments and defaults, filled in and checked when the object is created."
 import copy
 import pickle
 from dataclasses import FrozenInstanceError, replace

@@ -1,4 +1,4 @@
-"Which kind of workers is chosen, and what threads refuse."
+"Which type of workers is chosen, and what threads reject."
 import multiprocessing
 import os
 import sys
@@ -32,7 +32,7 @@ def test_user_transform_that_draws_globally_repeats_in_processes():
 
 
 class Slow(Reader):
-    "Waits before it reads."
+    "Wait before reading."
     is_thread_safe = True
     def __init__(self, reader): self.reader = reader
     def __len__(self): return len(self.reader)
@@ -46,7 +46,7 @@ FORK = pytest.mark.skipif('fork' not in multiprocessing.get_all_start_methods(),
 
 
 def kind_of(dataset, num=2, context='fork', function=None, **settings):
-    "The kind that 'auto' takes."
+    "Return the type that 'auto' chooses."
     builder = create_loader(dataset, 8, 4, use_prefetcher=False, **settings).builder
     asked = WorkerSettings(num, multiprocessing_context=context, worker_init_fn=function)
     return choose_workers(builder, asked).worker_type

@@ -1,4 +1,4 @@
-"A task, what is said about workers, and the life of a pool."
+"A task, the descriptions of workers, and the lifetime of a pool."
 import json
 import multiprocessing
 import weakref
@@ -22,7 +22,7 @@ no_child_is_left = pytest.fixture(autouse=True)(nothing_is_left)
 
 
 class Builder:
-    "Loads what it is told to: a sample for each key, an error where the key says so."
+    "Load a sample for each key, or raise an error if the key says so."
     def draw(self, keys): return DrawnAppearance()
 
     def load(self, key, rows=None, refuse='', here=()):
@@ -50,7 +50,7 @@ def test_a_task_is_made_by_whoever_ends_last_and_taken_once():
 
 
 def test_the_error_of_the_first_sample_in_order_is_raised():
-    "Those of samples that had begun; the others are passed over."
+    "Only samples that had begun can raise an error; the others are skipped."
     task = Task([Key(0), Key(KeyError('a')), Key(ValueError('b'))])
     for position in (2, 1, 0): task.load(Builder(), position)
     with pytest.raises(ValueError, match='b'): task.take()
@@ -85,7 +85,7 @@ def test_settings_accept_what_torch_accepts():
 # ---- what every pool promises
 
 def page_pool() -> type:
-    "The pool of a stranger that stands on the page of the factory."
+    "Return the user's pool from the page of the factory."
     notebook = json.loads((ROOT/'nbs/workers/50_factory.ipynb').read_text(encoding='utf-8'))
     [source] = [''.join(cell['source']) for cell in notebook['cells'] if 'class ExecutorPool' in ''.join(cell['source'])]
     names = dict(ThreadPoolExecutor=ThreadPoolExecutor, weakref=weakref, Task=Task, InlinePool=InlinePool)

@@ -1,4 +1,4 @@
-"What all kinds of workers promise: errors that name the sample, time limits, and nothing left behind."
+"What all types of workers promise: errors that name the sample, time limits, and nothing left behind."
 import contextlib
 import gc
 import os
@@ -102,7 +102,7 @@ def test_files_and_shared_memory_are_stable_over_many_loaders(settings):
 @full
 @BOTH
 def test_a_forked_copy_of_the_program_does_not_end_the_loader(settings):
-    "Python's multiprocessing ends all of its daemons as the copy ends; these are not the copy's."
+    "Python's multiprocessing ends all of its daemons when the copy ends; these do not belong to the copy."
     code, out, errors = program(f"""
 import os, sys, warnings
 warnings.simplefilter('error')
@@ -119,7 +119,7 @@ print(sum(len(targets) for _, targets in batches))
 
 @full
 def test_interpreter_exit_without_closing():
-    "Finished, left early and half-used loaders, of threads and of processes, when the program ends."
+    "Finished, abandoned and half-used loaders, with threads and with processes, when the program ends."
     run = program('''
 kept = []
 for workers in ('threads', 'processes'):
@@ -153,7 +153,7 @@ except KeyboardInterrupt:
 @pytest.mark.parametrize('workers, where', [
     ('threads', 'in the loop'), ('threads', 'stuck'), ('processes', 'stuck'), ('processes', 'supervisor')])
 def test_interrupt_ends_the_program_and_its_workers(workers, where):
-    "SIGINT to the process group, as a terminal does, or to the process alone: in the loop's body, or in wait of a stuck worker."
+    "SIGINT to the process group, as from a terminal, or to the process alone: in the loop body, or while waiting for a stuck worker."
     stuck = where == 'stuck'
     run = program(INTERRUPTED.format(dataset='Slow(400, 8, 60)' if stuck else 'Coded(4000)', workers=workers,
                                      sleep=0 if stuck else 0.05))
@@ -191,7 +191,7 @@ print('rest', targets == list(range(4, 64)), flush=True)
 @full
 @BOTH
 def test_workers_of_another_process_are_refused_by_name_and_undisturbed(settings):
-    "A forked copy of the program that goes on with the loader: an error there, and no other batch, death or warning here."
+    "A forked copy that continues the loader gets an error; here, no batch changes, no worker dies and nothing warns."
     code, out, errors = program(USED_IN_A_COPY.format(settings=settings), first='import warnings').end(30)
     assert code == 0 and errors == '', errors
     assert out.startswith('the workers belong to process ') and 'create the loader in the process that uses it' in out
@@ -200,7 +200,7 @@ def test_workers_of_another_process_are_refused_by_name_and_undisturbed(settings
 
 @BOTH
 def test_collecting_a_dropped_loader_waits_for_nothing(settings, tmp_path):
-    "The collector runs in any thread, also in one that a worker waits for: it asks the workers to end, and goes on."
+    "The collector may run in any thread, also in one that a worker waits for: it asks the workers to end and does not wait."
     loader = create_loader(Gated(16, 9, tmp_path/'gate'), 8, 4, device='cpu', **settings)
     iterator = iter(loader)
     next(iterator)

@@ -1,4 +1,4 @@
-"Ctrl-C, kills and hangs while workers start, work and are replaced: nothing is left or swallowed, and the loader goes on."
+"Ctrl-C, kills and hangs while workers start, work and are replaced: nothing is left or lost, and the loader continues."
 import gc
 import sys
 import threading
@@ -31,7 +31,7 @@ def test_an_interrupt_while_the_workers_of_a_stream_start_leaves_nothing(place):
 
 
 def attacked(function: str, num: int, seconds: float, programs: int = 4, **settings) -> list[str]:
-    "What programs print that attack at the same time, each in its share of the rounds and with a seed of its own; most of it is waiting."
+    "Return the output of attacking programs that run at the same time, each with its own rounds and seed; they mostly wait."
     words = ''.join(f', {name}={value!r}' for name, value in settings.items())
     runs = [program(f'{function}({num // programs}, seed={seed}{words})', first='from interrupts import *') for seed in range(programs)]
     try: ends = [run.end(seconds) for run in runs]
@@ -65,7 +65,7 @@ def test_samples_that_never_return_are_named_and_leave_nothing(threads_per_worke
 
 @pytest.mark.parametrize('workers', ['processes', 'threads'])
 def test_no_callback_of_a_weak_reference_runs_in_the_main_thread(workers):
-    "Python drops an error that is raised in one, a Ctrl-C too: this is how interrupts were lost, once in a thousand."
+    "Python drops an error that is raised in such a callback, including a Ctrl-C; one interrupt in a thousand was lost this way."
     loader, called = starting(worker_type=workers), []
 
     def note(frame, event, arg):
@@ -127,7 +127,7 @@ def test_a_thread_has_dropped_what_it_was_given_before_it_ends():
     dropped = []
 
     class Slow:
-        "Takes a moment to be dropped, as a tensor does that is freed."
+        "Take a moment to be deleted, like a tensor that is freed."
         def __del__(self):
             time.sleep(0.3)
             dropped.append(True)

@@ -94,7 +94,7 @@ def test_worker_that_cannot_be_replaced_is_an_error(monkeypatch):
 
 
 def dies_before_it_is_ready(folder, times):
-    "A worker's start, for `worker_seeding`: killed, so many times in all."
+    "Kill a worker while it starts (for `worker_seeding`), a given number of times in total."
     def start(number):
         file = folder/f'{len(list(folder.iterdir()))}-{os.getpid()}'
         if len(list(folder.iterdir())) < times:
@@ -120,7 +120,7 @@ def test_worker_killed_before_it_is_ready(tmp_path, times):
 
 @full
 def test_many_keys_and_large_batches_do_not_block_each_other():
-    "Keys of several batches exceed the room in a pipe while the worker sends a large batch."
+    "The keys of several batches exceed the capacity of a pipe while the worker sends a large batch."
     loader = create_loader(Coded(256), 8, 1000, num_workers=1, worker_type='processes', prefetch_factor=32, use_prefetcher=False,
                            sampler=range(2**60, 2**60 + 32_000))
     loader.builder.load, loader.builder.collate = no_image, large_batch
@@ -141,7 +141,7 @@ def sleep_for_long(number): time.sleep(600)
 @full
 @pytest.mark.parametrize('state', ['starting', 'stopped'])
 def test_nobody_waits_for_a_worker_that_takes_nothing_in(state):
-    "Tasks whose keys exceed the room in a pipe, for a worker that starts for longer than this test may take, or that is stopped."
+    "The keys exceed the capacity of a pipe, and the worker is stopped or takes longer to start than this test may last."
     settings = WorkerSettings(1, 'processes', worker_init_fn=sleep_for_long if state == 'starting' else None)
     pool = ProcessPool(create_loader(Coded(8), 8, 4, use_prefetcher=False, **INLINE).builder, settings)
     if state == 'stopped':
@@ -154,7 +154,7 @@ def test_nobody_waits_for_a_worker_that_takes_nothing_in(state):
 
 
 def test_slots_come_back(dataset):
-    "Of tasks that are taken, cancelled before or after they are made, and kept for a while."
+    "Slots of tasks that are taken, kept for a while, or canceled before or after they are made."
     builder = training(dataset, use_prefetcher=False, device=None, **INLINE).builder
     pool = ProcessPool(builder, WorkerSettings(2, 'processes', multiprocessing_context='fork'), builder.batch_bytes(BATCH))   # with LARGE
     plan = [[SampleKey(BATCH * k + i, 0) for i in range(BATCH)] for k in range(5)]
@@ -178,7 +178,7 @@ def test_slots_come_back(dataset):
 @full
 @pytest.mark.parametrize('state', ['idle', 'stuck', 'blocked'])
 def test_killed_parent_leaves_no_worker(state):
-    "Idle workers, one that loads a sample for ever, and ones whose answers nobody takes any more."
+    "Idle workers, one that loads a sample forever, and some whose answers are no longer taken."
     dataset = 'Slow(400, 9, 60)' if state == 'stuck' else 'Coded(400)'
     big = '''
     def collate(samples): return torch.zeros(len(samples), 3, 8, 8, dtype=torch.uint8), b'0' * 10_000_000'''
@@ -211,7 +211,7 @@ if True:{big}
 
 @full
 def test_unguarded_spawn_script_is_a_clear_error():
-    "A spawned process runs the script again; if that starts processes as well, Python ends it, and we say why."
+    "A spawned process runs the script again; if the script starts processes, too, Python ends it, and our error says why."
     code, out, _ = program("""
 try: list(create_loader(Coded(8), 8, 4, num_workers=1, worker_type='processes', multiprocessing_context='spawn', device='cpu'))
 except RuntimeError as error: print(error)
@@ -233,7 +233,7 @@ def test_dataset_that_cannot_be_pickled_is_a_clear_error():
 
 @full
 def test_a_program_whose_handler_only_sets_a_flag_ends():
-    "Also with workers that are stuck: when they are closed, and when they are left to the end of Python."
+    "Also with stuck workers: when they are closed, and when they are left until Python exits."
     run = program("""
 import signal
 signal.signal(signal.SIGTERM, lambda *_: None)
@@ -263,7 +263,7 @@ def test_a_worker_that_is_told_to_end_ends_whatever_the_programs_handler_does():
 
 @pytest.mark.parametrize('threads', [1, 2])
 def test_an_exit_is_the_workers_and_not_the_batchs_error(threads):
-    "What packs a batch, in a process or an actor, lets SystemExit through: the handler of SIGTERM in Ray's actors raises it."
+    "SystemExit passes through the function that packs a batch; in Ray's actors, the handler of SIGTERM raises it."
     builder = build(Exiting(8, 2))
     pool = InlinePool(builder) if threads == 1 else ThreadPool(builder, threads)
     with pytest.raises(SystemExit): make_packed(builder, pool, Task(keys(0)))
@@ -282,7 +282,7 @@ def test_a_sample_that_ends_its_workers_is_an_error_that_names_it(threads_per_wo
 # ---- who is to blame
 
 class Marking(Coded):
-    "Loads index 2 slowly, and tells that it does."
+    "Load index 2 slowly, and report it."
     def __init__(self, num, mark): super().__init__(num); self.mark = mark
 
     def __getitem__(self, index):
@@ -294,8 +294,8 @@ class Marking(Coded):
 
 @full
 def test_deaths_at_a_distance_are_not_the_samples_fault(tmp_path):
-    """Each epoch, the worker is killed from outside while it loads the same sample; it loads when it is tried again. With a
-    user's sampler, no epoch begins early."""
+    """In each epoch, the worker is killed from outside while it loads the same sample, which loads at the second attempt.
+    With a user's sampler, no epoch begins early."""
     mark, order = tmp_path/'loading', torch.utils.data.SequentialSampler(range(8))
     loader = create_loader(Marking(8, mark), 8, 4, num_workers=1, worker_type='processes', device='cpu', sampler=order)
 
@@ -325,7 +325,7 @@ def test_a_worker_that_dies_without_a_task_blames_nobody():
 # ---- copies of a worker, which user code forks
 
 class Forking(Coded):
-    "Forks at one index of a worker; the copy waits for a file, returns another image, and its number is written down."
+    "Fork at one index in a worker; the copy waits for a file and returns a different image, and its process ID is recorded."
     def __init__(self, num, at, folder): super().__init__(num); self.at, self.folder, self.main = at, folder, os.getpid()
 
     def __getitem__(self, index):
@@ -340,7 +340,7 @@ class Forking(Coded):
         return Image.new('RGB', (8, 8), 'white'), 99
 
     def end_copy(self):
-        "Let the copy return, and wait for its end."
+        "Let the copy return, and wait until it has ended."
         wait_until((self.folder/'pid').exists, 'no copy')
         copy = psutil.Process(int((self.folder/'pid').read_text()))
         (self.folder/'go on').touch()
@@ -351,7 +351,7 @@ class Forking(Coded):
                                          dict(threads_per_worker=2)))
 @pytest.mark.parametrize('own_transform', few([False, True], False))
 def test_a_copy_of_a_worker_neither_answers_nor_writes_to_a_batch(tmp_path, settings, own_transform):
-    "A dataset that forks, and whose child returns: while its batch is held, its memory must not change."
+    "The dataset forks, and its child returns; while a batch is held, its memory must not change."
     dataset = Forking(64, 5, tmp_path)
     settings = dict(num_workers=1, worker_type='processes', device='cpu', use_prefetcher=False, **settings)
     loader = create_loader(dataset, 8, 4, transform=pixels if own_transform else None, **settings)
@@ -368,7 +368,7 @@ def test_a_copy_of_a_worker_neither_answers_nor_writes_to_a_batch(tmp_path, sett
 
 @full
 def test_a_copy_of_a_thread_that_makes_samples_ends(tmp_path):
-    "In the program itself: the copy has one thread, which would wait for work for ever."
+    "In the program itself: the copy has one thread, which would wait for work forever."
     dataset = Forking(64, 5, tmp_path)
     dataset.main = None
     with create_loader(dataset, 8, 4, num_workers=2, worker_type='threads', device='cpu', transform=pixels) as loader:
@@ -377,7 +377,7 @@ def test_a_copy_of_a_thread_that_makes_samples_ends(tmp_path):
 
 
 def fork_at_the_start(number):
-    "A `worker_init_fn`, as `worker_seeding`, whose child returns."
+    "A `worker_init_fn` (passed as `worker_seeding`) whose child returns."
     os.fork()
     return 0
 
@@ -398,7 +398,7 @@ def own_pipe() -> connection.Connection:
 
 
 class Once(Coded):
-    "Does something once in a worker, at one index."
+    "Do something once in a worker, at one index."
     def __init__(self, num, at, mark): super().__init__(num); self.at, self.mark = at, mark
 
     def __getitem__(self, index):
@@ -409,7 +409,7 @@ class Once(Coded):
 
 
 class DiesInTheMiddle(Once):
-    "Dies while it sends, and a process that C code forked (no hook of Python runs) keeps its pipe open."
+    "Die while sending; a process forked by C code (no Python hook runs) keeps the pipe open."
     def do(self):
         helper = ctypes.PyDLL(None).fork()
         if not helper:
@@ -421,11 +421,11 @@ class DiesInTheMiddle(Once):
 
 
 class WritesItself(Once):
-    "Writes what is not an answer to the pipe of its worker."
+    "Write something that is not an answer to the worker's pipe."
     def do(self): own_pipe().send_bytes(b'what is not an answer')
 
 
-@pytest.mark.parametrize('kind, message', [(DiesInTheMiddle, 'died .exit code -9'), (WritesItself, 'sent what is not its next answer')])
+@pytest.mark.parametrize('kind, message', [(DiesInTheMiddle, 'died .exit code -9'), (WritesItself, 'sent something other than its next answer')])
 def test_a_worker_whose_pipe_is_in_disorder_is_replaced(tmp_path, kind, message):
     mark = tmp_path/'done'
     loader = create_loader(kind(16, 5, mark), 8, 4, num_workers=1, worker_type='processes', device='cpu', timeout=20, transform=pixels)
@@ -440,7 +440,7 @@ def test_a_worker_whose_pipe_is_in_disorder_is_replaced(tmp_path, kind, message)
 # ---- copies of the program
 
 def test_a_copy_of_the_program_has_batches_of_its_own():
-    "It changes its batch, and sees no batch that workers write into the same memory later; the program keeps its own."
+    "The copy changes its batch and does not see what workers write to this memory later; the program's batch stays the same."
     loader = create_loader(Coded(64), 8, 4, num_workers=1, worker_type='processes', device='cpu', transform=pixels, use_prefetcher=False)
     batches = iter(loader)
     images, targets = next(batches)
@@ -520,7 +520,7 @@ def test_pythons_start_method_can_be_set_after_a_loader_was_used():
 
 
 def is_deaf(number):
-    "A `worker_init_fn`, as `worker_seeding`: SIGTERM does nothing."
+    "A `worker_init_fn` (passed as `worker_seeding`) that makes the worker ignore SIGTERM."
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     return 0
 
@@ -531,7 +531,7 @@ class AllSlow(Coded):
 
 @full
 def test_deaf_workers_are_ended_together():
-    "They are asked, they get SIGTERM, and after two seconds SIGKILL, all at the same time."
+    "All at the same time, they are asked to end, get SIGTERM and, after two seconds, SIGKILL."
     loader = create_loader(AllSlow(64), 8, 1, num_workers=5, worker_type='processes', worker_seeding=is_deaf, device='cpu', timeout=2)
     with pytest.raises(RuntimeError, match='still waiting'): list(loader)
     start = time.monotonic()
@@ -568,7 +568,7 @@ def test_a_daemonic_process_is_told_what_to_do(tmp_path, kind):
 # ---- batches and errors that must be pickled
 
 class Raising(Coded):
-    "Raises an error at one index."
+    "Raise an error at one index."
     def __init__(self, num, at, make): super().__init__(num); self.at, self.make = at, make
 
     def __getitem__(self, index):
@@ -600,7 +600,7 @@ def stopping(samples): return next(iter([])) if 5 in [target for _, target in sa
 @pytest.mark.parametrize('settings', few(ENDING, ENDING[0], ENDING[2]))
 @pytest.mark.parametrize('where', ['sample', 'collate_fn', 'transform'])
 def test_stop_iteration_of_user_code_does_not_end_the_loop(settings, where):
-    "In torch, without workers, it does, and the other batches are lost without a word."
+    "In torch, without workers, it ends the loop, and the other batches are lost silently."
     dataset = Raising(16, 5, StopIteration) if where == 'sample' else Coded(16)
     given = {'sample': dict(), 'collate_fn': dict(collate_fn=stopping), 'transform': dict(transform=stop_at_five)}[where]
     loader = create_loader(dataset, 8, 4, device='cpu', use_prefetcher=False, **given, **settings)
@@ -628,7 +628,7 @@ def with_file(samples): return {'image': torch.zeros(len(samples), 3, 8, 8), 'mo
 
 
 class Odd:
-    "Can be pickled, but not restored."
+    "Be picklable, but not restorable."
     def __reduce__(self): return int, ('no number',)
 
 
@@ -655,7 +655,7 @@ def test_a_batch_that_cannot_be_restored_is_named():
 
 
 class Holder(Coded):
-    "A dataset that holds what cannot be pickled."
+    "A dataset with an attribute that cannot be pickled."
     def __init__(self, num): super().__init__(num); self.file = open(os.devnull)
 
 
@@ -676,7 +676,7 @@ def test_the_attribute_that_cannot_be_pickled_is_named(kind, method):
 
 
 def test_a_pipe_that_is_being_closed_does_not_disturb_a_copy():
-    "Another thread of the original has closed it, and its object does not know that yet."
+    "Another thread of the original has closed the pipe, and the pipe's object does not know it yet."
     here, there = multiprocessing.Pipe()
     os.close(here.fileno())
     processes._close(here)

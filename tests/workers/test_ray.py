@@ -1,4 +1,4 @@
-"Actors of Ray on a cluster of two nodes on this machine: the batches of threads, whatever is killed, and nothing left behind."
+"Ray actors on a cluster of two nodes on this machine: whatever is killed, batches equal those of threads, and nothing is left behind."
 import os
 import signal
 import time
@@ -47,7 +47,7 @@ def test_what_belongs_to_this_machine_is_refused(dataset, settings):
 # ---- on a cluster
 
 def processes_of_ray(word: str = 'ray') -> list:
-    "Live processes below this one, Ray's nodes and their actors."
+    "Return the running descendants of this process: Ray's nodes and their actors."
     return [p for p in psutil.Process().children(recursive=True) if is_alive(p) and word in command(p)]
 
 
@@ -55,7 +55,7 @@ def actors_of_ray() -> list: return processes_of_ray('BatchMaker')
 
 
 def start_cluster(num_nodes: int):
-    "A cluster on this machine, and this program's connection to it."
+    "Start a cluster on this machine, and connect this program to it."
     ray = require('ray')
     from ray.cluster_utils import Cluster
     cluster = Cluster(initialize_head=True, head_node_args=dict(
@@ -97,7 +97,7 @@ def no_cluster():
 
 @pytest.fixture
 def nothing_is_left(two_nodes):
-    "No actor holds a core, and this program holds no object of Ray's, at the end of the test."
+    "Check that, at the end of the test, no actor holds a core and this program holds no Ray object."
     import ray
     held = ray._private.worker.global_worker.core_worker.get_all_reference_counts   # there is no public way
     def is_free(): return ray.available_resources().get('CPU') == 4 and not actors_of_ray()
@@ -109,7 +109,7 @@ def nothing_is_left(two_nodes):
 
 
 def on_a_cluster(test):
-    "Mark a test that needs the two nodes, and leaves them as they were."
+    "Mark a test that needs the two nodes and does not change them."
     return full(pytest.mark.usefixtures('nothing_is_left')(test))
 
 
@@ -136,7 +136,7 @@ def test_batches_are_those_of_threads(samples, settings):
 @on_a_cluster
 @pytest.mark.timeout(400)
 def test_no_batch_of_a_random_story_differs(samples):
-    "Actors begin the next epoch while one ends; a user changes what it is, or an actor is lost."
+    "Actors begin the next epoch while one ends; then the user changes that epoch, or an actor is lost."
     def kill(): os.kill(actors_of_ray()[0].pid, signal.SIGKILL)
     story = Story(samples, RAY, 5, kill).run(60)
     assert story.num_batches > 80 and story.loaders[0].stats().discarded > 5
@@ -144,7 +144,7 @@ def test_no_batch_of_a_random_story_differs(samples):
 
 @on_a_cluster
 def test_samples_with_names_and_a_batch_that_is_written_into():
-    "Dicts with further fields; the consumer may write into a batch, and keep all of them."
+    "Samples are dicts with more fields; the consumer may write to a batch, and keep all batches."
     def fields(**workers): return list(create_loader(Fields(24), 8, 4, use_prefetcher=False, **workers))
     by_threads, by_actors = fields(**THREADS), fields(**RAY, persistent_workers=False)
     for a, b in zip(by_threads, by_actors, strict=True):
@@ -180,7 +180,7 @@ def test_an_error_names_its_sample_and_keeps_the_traceback():
 
 @on_a_cluster
 def test_unreadable_files_follow_their_rule_and_are_logged_here(samples):
-    "The log of the trainer has the lines, and the trainer warns, once; on another machine nobody would see either."
+    "The trainer's log has the entries, and the trainer warns once; on another machine, neither would be seen."
     folder = samples/'oddities'
     with pytest.raises(ImageReadError, match=r'cannot read .*\.jpg \(index \d+\)'):
         list(create_loader(ImageDataset(folder), 8, 2, device='cpu', **RAY))
@@ -245,7 +245,7 @@ def test_a_time_limit_names_what_it_waits_for():
 # ---- nodes that come and go: clusters of their own
 
 def watch(loader, events) -> tuple[list, list]:
-    "The batches, and the seconds that each one took; `events` are called before the batch of their number."
+    "Return the batches and the seconds that each one took; `events` are called before the batch with their number."
     batches, seconds, iterator = [], [], iter(loader)
     while True:
         if len(batches) in events: events[len(batches)]()
@@ -257,7 +257,7 @@ def watch(loader, events) -> tuple[list, list]:
 
 
 class Heavy(Coded):
-    "Takes its time for every sample, so that actors are always at work; images of 96 pixels, so that Ray's store has them."
+    "Load slowly, so that actors are always busy; images have 96 pixels, so that they go through Ray's store."
     def __getitem__(self, index):
         time.sleep(0.01)
         image, target = super().__getitem__(index)
@@ -266,7 +266,7 @@ class Heavy(Coded):
 
 @on_a_cluster
 def test_an_actor_that_sigterm_ends_is_a_lost_one():
-    "As a machine that is drained or taken back does it: the batches are the same, and the program goes on."
+    "A machine that is drained or reclaimed sends SIGTERM; the batches are the same, and the program continues."
     settings = dict(is_training=True, seed=2, device='cpu')
     loader = create_loader(Heavy(160), 96, 8, persistent_workers=False, **settings, **RAY)
     def terminate(): [os.kill(actor.pid, signal.SIGTERM) for actor in actors_of_ray()]
@@ -277,7 +277,7 @@ def test_an_actor_that_sigterm_ends_is_a_lost_one():
 @full
 @pytest.mark.usefixtures('no_cluster')
 def test_a_lost_node_costs_seconds_and_no_batch():
-    "A node that ends without a word, in the middle: its batches are made on the other one, and are the same."
+    "A node dies in the middle; its batches are made on the other node, and are the same."
     cluster = start_cluster(2)
     try:
         dataset = Heavy(480)

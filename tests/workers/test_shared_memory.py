@@ -1,4 +1,4 @@
-"Shared memory that is page-locked, with a stand-in for CUDA's runtime; errors that come back from a worker."
+"Page-locked shared memory, with a stand-in for CUDA's runtime, and errors from a worker."
 import gc
 import json
 import multiprocessing
@@ -23,7 +23,7 @@ no_child_is_left = pytest.fixture(autouse=True)(nothing_is_left)
 
 
 class Cudart:
-    "Notes what is page-locked, and that it is mapped when it is let go."
+    "Record what is page-locked, and check that it is mapped when it is unlocked."
     def __init__(self): self.result, self.locked = 0, {}
 
     def cudaHostRegister(self, address, num_bytes, flags):
@@ -48,7 +48,7 @@ def cudart(monkeypatch):
 
 
 def test_a_copy_for_a_process_that_is_not_forked_is_the_same_memory():
-    "As `multiprocessing` sends it; the oracle is what the other tensor shows."
+    "The memory is sent as by `multiprocessing`; a change must appear in the other tensor."
     shared = SharedMemory(8)
     other = pickle.loads(reduction.ForkingPickler.dumps(shared))
     shared.tensor.fill_(7)
@@ -149,7 +149,7 @@ ERRORS = [lambda: Builds('a.jpg'), lambda: Two('p', 3), lambda: ByKeyword(code=3
 
 @pytest.mark.parametrize('make', ERRORS)
 def test_an_error_comes_back_as_it_was(make):
-    "Class, text, attributes and notes of the error itself, and its whole traceback, with its cause, as text."
+    "Class, text, attributes and notes of the error are kept, and its traceback and cause arrive as text."
     original = make()
     if hasattr(original, 'add_note'): original.add_note('while loading index 3')
     text, state = str(original), dict(vars(original))

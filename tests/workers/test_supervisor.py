@@ -13,7 +13,7 @@ pytestmark = pytest.mark.timeout(60)
 
 
 class Scripted(SupervisedWorker):
-    "Does nothing by itself: a test says when it is ready, has an answer or is lost."
+    "Do nothing by itself: a test decides when it is ready, has an answer or is lost."
     def start(self): self.supervisor.started.append(self)
 
     def send(self, assignment, refused): self.supervisor.sent.append((self.number, assignment.task.keys[0].index))
@@ -158,7 +158,7 @@ def test_errors_in_the_listener_end_the_pool_and_every_task(supervisor):
 
 
 class Deaf(Scripted):
-    "Notes what it is told; it ends when it is told in a certain way."
+    "Record all requests, and end only after a certain one."
     def __init__(self, log, number, ends_at):
         self.log, self.number, self.ends_at, self.has_ended = log, number, ends_at, False
 

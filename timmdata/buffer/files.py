@@ -25,7 +25,7 @@ from ..core.paths import StrPath, expand_home, open_private
 try:
     import fcntl
 except ImportError:
-    fcntl = None   # Windows: `check_system` refuses it
+    fcntl = None   # Windows: `check_system` raises an error
 
 # %% ../../nbs/buffer/00_files.ipynb #91a8c77e
 _locks = weakref.WeakSet()   # held by this process

@@ -50,7 +50,8 @@ class Producer:
     ):
         self.store, self.source, self.low, self.end = store, source, low, end
         self._is_filling = True
-        self._batches, self._expected = iter(()), None   # `_expected`: number of the iterator's next batch
+        # `_expected`: number of the iterator's next batch
+        self._batches, self._expected = iter(()), None
 
     def next_number(self) -> int | None:
         "Delete unneeded batches, and return the number of the next one to make, or None if enough batches wait."
@@ -86,7 +87,8 @@ class Producer:
                 self._batches = self.source(number)
             self.store.write(number, next(self._batches))
             self._expected = number + 1
-        except BaseException as error:   # SystemExit, too: training handles whatever a sample raises
+        # SystemExit, too: training handles whatever a sample raises
+        except BaseException as error:
             self._batches, self._expected = iter(()), None
             self.store.fail(number, error)
 
@@ -103,7 +105,8 @@ class Producer:
                 if number is not None:
                     self.make(number)
                 else:
-                    time.sleep(0.005 + 2e-5 * self.store.capacity)   # each round scans that many file names
+                    # each round scans `capacity` file names
+                    time.sleep(0.005 + 2e-5 * self.store.capacity)
 
 # %% ../../nbs/buffer/20_producer.ipynb #5185ba99
 def numbering_of(
@@ -146,6 +149,21 @@ def batches_from(
         yield from [HostBatch(None, [])] * (numbering.first(epoch + 1) - number)
         number = numbering.first(epoch + 1)
 
+# %% ../../nbs/buffer/20_producer.ipynb #c20069a0
+def _end(store: BatchStore, code: int = 0):
+    "End this process, and remove a temporary buffer if its program has ended."
+    if store.identity.get('temporary') and not any(map(store.files.is_locked, (TRAINER, SETUP))):
+        shutil.rmtree(store.directory, ignore_errors=True)
+    os._exit(code)
+
+
+def _end_after_training(store: BatchStore):
+    "End this process a second after training ends, even in the middle of a batch, which may take minutes."
+    while store.files.is_locked(TRAINER):
+        time.sleep(0.1)
+    time.sleep(1)
+    _end(store)
+
 # %% ../../nbs/buffer/20_producer.ipynb #6a53f058
 def _run_process(
     directory: StrPath, identity: dict[str, Any], loader: BatchLoader, numbering: Numbering,
@@ -159,7 +177,7 @@ def _run_process(
     try:
         store = BatchStore(directory)
     except (BatchBufferError, OSError):
-        os._exit(1)   # training runs into the same error
+        os._exit(1)   # training gets the same error
     if store.identity != identity:
         os._exit(1)   # another producer took its place
     code = 1
@@ -174,22 +192,7 @@ def _run_process(
         loader.close()
     _end(store, code)
 
-# %% ../../nbs/buffer/20_producer.ipynb #c20069a0
-def _end(store: BatchStore, code: int = 0):
-    "End this process, and remove a temporary buffer if its program is gone."
-    if store.identity.get('temporary') and not any(map(store.files.is_locked, (TRAINER, SETUP))):
-        shutil.rmtree(store.directory, ignore_errors=True)
-    os._exit(code)
-
-
-def _end_after_training(store: BatchStore):
-    "End this process a second after training ends, even in the middle of a batch, which may take minutes."
-    while store.files.is_locked(TRAINER):
-        time.sleep(0.1)
-    time.sleep(1)
-    _end(store)
-
-
+# %% ../../nbs/buffer/20_producer.ipynb #c4eaaa1a
 _started = weakref.WeakSet()   # producer processes that this program started
 
 
@@ -199,7 +202,7 @@ def _kill_all():
     for process in _started & set(multiprocessing.active_children()):
         process.kill()
 
-# %% ../../nbs/buffer/20_producer.ipynb #c4eaaa1a
+
 class ProducerProcess:
     """Manage a producer process that this program started.
 

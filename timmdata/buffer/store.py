@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['MIN_BATCHES', 'BATCHES_ADVICE', 'TRAINER', 'PRODUCER', 'SETUP', 'DamagedBatch', 'encode_batch', 'decode_batch',
-           'Cursor', 'BatchStore', 'open_directory', 'clear_directory', 'remove_directory', 'check_unused']
+           'Cursor', 'open_directory', 'clear_directory', 'remove_directory', 'BatchStore', 'check_unused']
 
 # %% ../../nbs/buffer/10_store.ipynb #af25dc85
 import builtins
@@ -49,7 +49,7 @@ def _append(tensor: torch.Tensor, parts: list[bytes | memoryview]) -> list:
     return [
         str(dense.dtype).removeprefix('torch.'), list(dense.shape), list(dense.stride()), offset]
 
-# %% ../../nbs/buffer/10_store.ipynb #ce33559b
+
 def _describe(value: Any, parts: list[bytes | memoryview], name: str = 'batch') -> Any:
     "Describe a value in JSON, and append the bytes of its tensors to `parts`."
     if value is None or isinstance(value, (bool, int, float, str)):
@@ -66,7 +66,7 @@ def _describe(value: Any, parts: list[bytes | memoryview], name: str = 'batch') 
         f'{name} has type {type(value).__name__}, but a buffer stores only CPU tensors, numbers and '
                            'strings in tuples, lists and dicts: use a collate_fn that returns these, or omit buffer=')
 
-
+# %% ../../nbs/buffer/10_store.ipynb #ce33559b
 def _restore(description: Any, memory: torch.Tensor) -> Any:
     "Restore a value from its description; its tensors are views of `memory`."
     if not isinstance(description, dict):
@@ -169,13 +169,55 @@ class Cursor(NamedTuple):
     damaged: int = 0
     seen: float = 0.
 
-# %% ../../nbs/buffer/10_store.ipynb #cab08606
+# %% ../../nbs/buffer/10_store.ipynb #c41b1acc
+def open_directory(
+    directory: StrPath,
+) -> PrivateDirectory:
+    """Open the directory of a store, which may be damaged; raises BatchBufferError if it does not contain a store.
+
+    Args:
+        directory: Directory of a store.
+    """
+    directory = expand_home(directory)
+    if not os.path.isfile(os.path.join(directory, 'identity')):
+        raise BatchBufferError(
+            f"there is no buffer in {directory}: use the directory that was passed as buffer=dict(directory='…')")
+    return PrivateDirectory(directory)
+
+
+def clear_directory(
+    files: PrivateDirectory,
+):
+    """Remove the files of a store, the identity first.
+
+    Args:
+        files: Directory of a store; other files in it are kept.
+    """
+    for name in sorted(filter(_FILES.fullmatch, files.names()),
+                       key=lambda name: name != 'identity'):
+                           files.remove(name)
+
+
+def remove_directory(
+    files: PrivateDirectory,
+):
+    """Remove the files of a store, the lock of its directory, and the directory if nothing else is in it.
+
+    Args:
+        files: Directory of a store.
+    """
+    clear_directory(files)
+    files.remove(SETUP)
+    with contextlib.suppress(OSError):
+        os.rmdir(files.path)
+
+# %% ../../nbs/buffer/10_store.ipynb #c6a438d1
 def _error_type(name: str) -> type[Exception]:
     "Return a built-in error type by name, or BatchBufferError for any other name."
     kind = vars(builtins).get(name)
     return kind if isinstance(kind, type) and issubclass(kind, Exception) else BatchBufferError
 
-# %% ../../nbs/buffer/10_store.ipynb #c6a438d1
+
 class BatchStore:
     """Store numbered batches, one file each, and a cursor; one producer writes batches, one program reads them.
 
@@ -345,48 +387,6 @@ class BatchStore:
         for name in self.files.names():
             if name.endswith(('.error', '.new')):
                 self.files.remove(name)
-
-# %% ../../nbs/buffer/10_store.ipynb #c41b1acc
-def open_directory(
-    directory: StrPath,
-) -> PrivateDirectory:
-    """Open the directory of a store, which may be damaged; raises BatchBufferError if it does not contain a store.
-
-    Args:
-        directory: Directory of a store.
-    """
-    directory = expand_home(directory)
-    if not os.path.isfile(os.path.join(directory, 'identity')):
-        raise BatchBufferError(
-            f"there is no buffer in {directory}: use the directory that was passed as buffer=dict(directory='…')")
-    return PrivateDirectory(directory)
-
-
-def clear_directory(
-    files: PrivateDirectory,
-):
-    """Remove the files of a store, the identity first.
-
-    Args:
-        files: Directory of a store; other files in it are kept.
-    """
-    for name in sorted(filter(_FILES.fullmatch, files.names()),
-                       key=lambda name: name != 'identity'):
-                           files.remove(name)
-
-
-def remove_directory(
-    files: PrivateDirectory,
-):
-    """Remove the files of a store, the lock of its directory, and the directory if nothing else is in it.
-
-    Args:
-        files: Directory of a store.
-    """
-    clear_directory(files)
-    files.remove(SETUP)
-    with contextlib.suppress(OSError):
-        os.rmdir(files.path)
 
 # %% ../../nbs/buffer/10_store.ipynb #16beaeed
 def check_unused(

@@ -171,19 +171,6 @@ def mixup_target(
         other = y[on_device(partner, y.device)]
     return y[:len(other)] * lam + other * (1. - lam)
 
-# %% ../../nbs/transforms/60_mixup.ipynb #6e6d6f1f
-def _blend(
-    x: torch.Tensor, other: torch.Tensor, lam: float | torch.Tensor, overwrite: bool,
-) -> torch.Tensor:
-    "Return x·lam + other·(1 − lam), rounded for uint8; overwrites `other`, and `x` if `overwrite` is set."
-    work = torch.promote_types(x.dtype, torch.float32)
-    first, second = x.to(work), other.to(work)
-    first = first * lam if work == x.dtype and not overwrite else first.mul_(lam)
-    mixed = first.add_(second.mul_(1. - lam))
-    if not x.is_floating_point():
-        mixed.round_()
-    return mixed.to(x.dtype)
-
 # %% ../../nbs/transforms/60_mixup.ipynb #b8689622
 def paste_slices(
     own: torch.Tensor,
@@ -296,6 +283,19 @@ def _mix_pairs(
     return x
 
 # %% ../../nbs/transforms/60_mixup.ipynb #5fd1f916
+def _blend(
+    x: torch.Tensor, other: torch.Tensor, lam: float | torch.Tensor, overwrite: bool,
+) -> torch.Tensor:
+    "Return x·lam + other·(1 − lam), rounded for uint8; overwrites `other`, and `x` if `overwrite` is set."
+    work = torch.promote_types(x.dtype, torch.float32)
+    first, second = x.to(work), other.to(work)
+    first = first * lam if work == x.dtype and not overwrite else first.mul_(lam)
+    mixed = first.add_(second.mul_(1. - lam))
+    if not x.is_floating_point():
+        mixed.round_()
+    return mixed.to(x.dtype)
+
+
 def _mix_alike(
     x: torch.Tensor, params: MixParams, numbers: Mapping[str, torch.Tensor], overwrite: bool,
 ) -> torch.Tensor:
@@ -383,7 +383,7 @@ def check_own_methods(
         replaced += [name for name in (*more, *_TIMM_METHODS) if name in vars(cls)]
     if replaced:
         raise TypeError(f'{type(mixing).__name__} replaces {", ".join(replaced)}, which nothing calls here: batches are '
-                        'mixed by draw and apply; replace these, or mix in your training loop, in a __call__ of your own')
+                        'mixed by draw and apply; replace these, or mix in your training loop, in your own __call__')
 
 # %% ../../nbs/transforms/60_mixup.ipynb #2425113a
 class MixingSwitch:
@@ -639,7 +639,7 @@ class Mixup(MixingSwitch):
         _check_images(x, self.cutmix_alpha > 0)
         return self.apply(x, target, self.draw(len(x), x.shape[-2:], rng))
 
-    # What subclasses written for timm call: it mixes in place, and draws from Python's global generator
+    # Methods that subclasses written for timm call: they mix in place, and draw from Python's global generator
 
     @property
     def mix_prob(self) -> float:
@@ -690,5 +690,5 @@ class Mixup(MixingSwitch):
         return self._mix_in_place(x, rows + rows[:len(x) // 2][::-1])
 
     def _mix_elem(self, x: torch.Tensor) -> torch.Tensor:
-        "Mix each sample with a share of its own, in place; return the shares (N, 1)."
+        "Mix each sample with its own share, in place; return the shares (N, 1)."
         return self._mix_in_place(x, self._draw_rows(x, zip(*self._params_per_elem(len(x)))))

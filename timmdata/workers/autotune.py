@@ -23,7 +23,7 @@ from ..samplers.keys import SampleKey
 from .settings import WorkerSettings
 
 # %% ../../nbs/workers/40_autotune.ipynb #b11bcafb
-_FEW = 8   # so many threads can share a lock; so many processes are fastest with one thread each
+_FEW = 8   # up to 8 threads can share a lock; up to 8 processes are fastest with one thread each
 
 
 def _has_gil() -> bool:

@@ -57,7 +57,7 @@ def _wait(ended: Iterable[threading.Event], seconds: float):
 def end_copy(
     pid: int,
 ):
-    """End this process at once if user code, called in a thread of a pool, has forked it: nobody can use what it makes.
+    """End this process at once if user code, called in a thread of a pool, has forked it: its results would be lost.
 
     Args:
         pid: ID of the process that started the thread.

@@ -78,28 +78,6 @@ class WorkerSpec:
         """
         return self.status.tensor.view(torch.int64).view(self.settings.num_workers, -1)[number]
 
-# %% ../../nbs/workers/30_processes.ipynb #e059b888
-class _Message(NamedTuple):
-    "Tell a worker process about a batch."
-    number: int   # 1, 2, … for the batches of one process; its first answer, that it is ready, has 0.
-    keys: list[SampleKey]
-    slot: int | None
-    refused: dict[int, str]   # Index → reason not to load this sample.
-    is_careful: bool   # Load one sample at a time, because a worker died while making this batch.
-
-# %% ../../nbs/workers/30_processes.ipynb #6a3685aa
-def _reporter(indexes: torch.Tensor) -> Callable[[int], None]:
-    "Return a function with which each thread records, in its own element, the index it is loading."
-    elements = {}   # thread → number of its element
-    numbers = itertools.count()
-
-    def report(index: int):
-        thread = threading.get_ident()
-        if thread not in elements:
-            elements[thread] = next(numbers)
-        indexes[elements[thread]] = index
-    return report
-
 # %% ../../nbs/workers/30_processes.ipynb #8b4c8db1
 def _explain_batch(builder: BatchBuilder, made: HostBatch) -> TypeError | None:
     "Return an error that names the field of a batch that cannot be pickled, and who returned it."
@@ -140,6 +118,29 @@ def make_packed(
         return pack((made, None), memory, used)
     except Exception as error:
         return pack((None, portable_error(_explain_batch(builder, made) or error)))
+
+# %% ../../nbs/workers/30_processes.ipynb #e059b888
+class _Message(NamedTuple):
+    "Tell a worker process about a batch."
+    # 1, 2, … for the batches of one process; 0 for its first answer, that it is ready.
+    number: int
+    keys: list[SampleKey]
+    slot: int | None
+    refused: dict[int, str]   # Index → reason not to load this sample.
+    is_careful: bool   # Load one sample at a time, because a worker died while making this batch.
+
+
+def _reporter(indexes: torch.Tensor) -> Callable[[int], None]:
+    "Return a function with which each thread records, in its own element, the index it is loading."
+    elements = {}   # thread → number of its element
+    numbers = itertools.count()
+
+    def report(index: int):
+        thread = threading.get_ident()
+        if thread not in elements:
+            elements[thread] = next(numbers)
+        indexes[elements[thread]] = index
+    return report
 
 
 def _make(
@@ -245,7 +246,8 @@ def _shut(pipe: connection.Connection):
     "End the pipe of a process for everyone who holds it; a pipe of Windows ends with its process."
     if os.name == 'nt':
         return
-    with suppress(OSError), socket.socket(fileno=os.dup(pipe.fileno())) as end:   # OSError: it is shut already
+    # OSError: it is shut already
+    with suppress(OSError), socket.socket(fileno=os.dup(pipe.fileno())) as end:
         end.shutdown(socket.SHUT_RDWR)
 
 # %% ../../nbs/workers/30_processes.ipynb #1ef59057
@@ -315,7 +317,7 @@ class _Process(SupervisedWorker):
         expected = self._sent[0] if self._sent else None
         if number != (expected if self.is_ready else 0):
             self.loss = (
-                f'worker process {self.number} sent what is not its next answer '
+                f'worker process {self.number} sent something other than its next answer '
                 '(does your code fork processes or write to their pipes?)')
             return self.process.kill()
         if self.is_ready:
@@ -334,7 +336,8 @@ class _Process(SupervisedWorker):
         code = self.process.exitcode or 0
         died = f'worker process {self.number} died (exit code {code}{_CAUSES.get(code, "")})'
         self.loss = self.loss or died
-        if self.is_ready or not 0 <= code < 255:   # 255: unknown, because Python's fork server has died
+        # 255: unknown, because Python's fork server has died
+        if self.is_ready or not 0 <= code < 255:
             return self.supervisor.replace(self)
         advice = '' if self.supervisor.context.get_start_method() == 'fork' else _SPAWN_ADVICE
         self.supervisor.stop(f'{self.loss} before it was ready{advice}')
@@ -358,7 +361,7 @@ class _Process(SupervisedWorker):
         return not self.process.is_alive()
 
     def close(self):
-        _shut(self._pipe)   # nobody reads it any more, so sending fails
+        _shut(self._pipe)   # it is no longer read, so sending fails
         self._outbox.put(None)
         for thread in self._threads:
             thread.join(1)

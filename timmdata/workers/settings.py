@@ -30,7 +30,7 @@ class WorkerKind:
     prefetches_each: bool
     one: str
 
-# %% ../../nbs/workers/04_settings.ipynb #4446586e
+
 WORKER_KINDS = {
     'threads': WorkerKind(is_process=False, prefetches_each=False, one='thread'),
     'processes': WorkerKind(is_process=True, prefetches_each=True, one='process'),
@@ -124,7 +124,7 @@ class WorkerSettings:
 
     @property
     def context(self) -> BaseContext:
-        "Return the multiprocessing context; Python's own is asked without deciding on it, so it can still be set."
+        "Return the multiprocessing context; Python's default is read without fixing it, so it can still be set."
         given = self.multiprocessing_context
         if given is None or isinstance(given, DefaultContext):
             given = ((given or multiprocessing).get_start_method(allow_none=True)

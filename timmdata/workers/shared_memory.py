@@ -27,7 +27,8 @@ from ..core.torch_private import map_shared
 
 # %% ../../nbs/workers/20_shared_memory.ipynb #887a1016
 _MAP_FIXED = 0x10   # Linux: at this address, in place of what is there
-_map_memory: Any = None   # the C library's `mmap`, found before a fork; Python's cannot choose the address
+# the C library's `mmap`, found before a fork; Python's cannot choose the address
+_map_memory: Any = None
 if hasattr(os, 'memfd_create'):
     _map_memory = ctypes.CDLL(None).mmap
     _map_memory.restype = ctypes.c_void_p
@@ -63,7 +64,7 @@ class SharedMemory:
         self.fd, self.tensor, self._sent = fd, tensor, tensor
 
     def pin(self):
-        "Page-lock the memory for a CUDA device until the last tensor in it is gone."
+        "Page-lock the memory for a CUDA device until the last tensor in it is deleted."
         cudart = torch.cuda.cudart()
         address = self.tensor.data_ptr()
         result = cudart.cudaHostRegister(address, self.num_bytes, 0)
@@ -107,17 +108,8 @@ def _unpin(pid: int, cudart: Any, memory: torch.Tensor):
     if os.getpid() == pid:
         cudart.cudaHostUnregister(memory.data_ptr())
 
-# %% ../../nbs/workers/20_shared_memory.ipynb #72f95888
-LARGE = 1 << 16   # minimum bytes of a tensor that is not pickled
-
-
-def _view(
-    slot: torch.Tensor, offset: int, dtype: torch.dtype, shape: tuple, stride: tuple,
-) -> torch.Tensor:
-    num_bytes = math.prod(shape) * dtype.itemsize
-    return slot[offset:offset + num_bytes].view(dtype).as_strided(shape, stride)
-
 # %% ../../nbs/workers/20_shared_memory.ipynb #838888ba
+LARGE = 1 << 16   # minimum bytes of a tensor that is not pickled
 _OF_NUMPY = {torch.from_numpy(np.zeros(0, kind)).dtype for kind in '?bBhilefd'}
 
 
@@ -144,7 +136,7 @@ class _Packer(pickle.Pickler):
             value.data_ptr() - self.slot.data_ptr(), value.dtype, tuple(value.shape), value.stride())
 
     def reducer_override(self, value: Any) -> Any:
-        "Copy a tensor that is a small part of large memory, of which torch would pickle all; NumPy pickles others much faster."
+        "Copy a tensor that is a small part of large memory, because torch would pickle all of it; NumPy pickles others much faster."
         if type(value) is not torch.Tensor or value.layout != torch.strided:
             return NotImplemented
         is_plain = value.device.type == 'cpu' and not value.requires_grad and not vars(value)
@@ -169,6 +161,13 @@ class _Packer(pickle.Pickler):
         return _view(self.slot, offset, value.dtype, value.shape, stride).copy_(value)
 
 # %% ../../nbs/workers/20_shared_memory.ipynb #73334f4a
+def _view(
+    slot: torch.Tensor, offset: int, dtype: torch.dtype, shape: tuple, stride: tuple,
+) -> torch.Tensor:
+    num_bytes = math.prod(shape) * dtype.itemsize
+    return slot[offset:offset + num_bytes].view(dtype).as_strided(shape, stride)
+
+
 def pack(
     value: Any,
     slot: torch.Tensor | None = None,
@@ -236,7 +235,7 @@ class SlotPool:
         return {'memory': self.memory, 'slot_bytes': self.slot_bytes, '_lent': {}}
 
     def make_private(self):
-        "Give a forked copy of a process memory of its own, in which the batches that it holds do not change any more."
+        "Give a forked copy of a process its own memory, so the batches that it holds no longer change."
         self.memory.make_private()
         for slot in [slot for slot, held in self._lent.items() if held() is not None]:
             values = self.view(slot).numpy()
@@ -297,7 +296,7 @@ class SlotPool:
         """Make a slot available again.
 
         Args:
-            slot: Slot that nobody reads any more.
+            slot: Slot that is no longer read.
         """
         if slot is not None:
             self._free.append(slot)
@@ -329,7 +328,7 @@ def _message(error: BaseException) -> str:
 
 
 def _remake(cls: type, base: type, args: tuple, state: dict[str, Any]) -> BaseException:
-    "Make an error without calling its own class, which may build its message or take other arguments."
+    "Restore an error without calling its own class, which may build its message or take other arguments."
     error = base.__new__(cls, *args)
     base.__init__(error, *args)
     BaseException.__setstate__(error, state)
@@ -337,7 +336,7 @@ def _remake(cls: type, base: type, args: tuple, state: dict[str, Any]) -> BaseEx
 
 
 class _Remade:
-    "Stand in for an error in a pickle, which makes the error by its built-in base class."
+    "Stand in for an error in a pickle, which restores the error with its built-in base class."
     def __init__(self, error: BaseException):
         cls = type(error)
         base: Any = next(base for base in cls.__mro__ if base.__module__ == 'builtins')
@@ -366,7 +365,8 @@ def portable_error(
     """
     text = ''.join(traceback.format_exception(type(error), error, error.__traceback__))
     error.__cause__, error.__traceback__ = None, None
-    notes = [str(note) for note in getattr(error, '__notes__', ())]   # they name the sample; a class may not pickle them
+    # they name the sample; a class may not pickle them
+    notes = [str(note) for note in getattr(error, '__notes__', ())]
     for wrap in (lambda error: error, _Remade):
         try:
             data = pickle.dumps((wrap(error), notes))

@@ -128,10 +128,10 @@ class SupervisedWorker:
         return True
 
     def close(self):
-        "Release what served the worker in this process, after its end."
+        "Release what this process keeps for the worker, after it has ended."
 
 
-# What to tell a worker, and seconds to wait
+# How to end a worker, and seconds to wait after each
 _WAYS_TO_END = (
     (lambda worker: worker.ask_to_end(), 1), (lambda worker: worker.terminate(), 2), (lambda worker: worker.kill(), 2))
 
@@ -139,7 +139,7 @@ _WAYS_TO_END = (
 def end_workers(
     workers: Iterable[SupervisedWorker],
 ):
-    """End workers, all at the same time: ask them, tell those that are left, and end the rest by force.
+    """End workers, all at the same time: ask them, terminate those that are left, and kill the rest.
 
     Args:
         workers: Workers, which may have ended already.
@@ -437,9 +437,10 @@ class SupervisedPool(WorkerPool):
         finally:
             self._supervisor.warn()
         try:
-            with as_in_new_thread():   # so that no tensor is one of inference mode
+            with as_in_new_thread():   # so that no tensor is an inference tensor
                 result, error = unpack(*self.open_answer(task, answer))
-        except Exception as failure:   # for example, a field's class takes other arguments than it pickles
+        # for example, a field's class does not accept the arguments that it pickles
+        except Exception as failure:
             raise RuntimeError(
                 f'a batch of a worker could not be restored ({type(failure).__name__}: {failure}): each field must be '
                 "picklable; or use worker_type='threads' or num_workers=0") from failure

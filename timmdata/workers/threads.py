@@ -40,7 +40,7 @@ def _run(
             tasks.discard(task)
         del entry, task   # hold nothing while waiting
 
-# %% ../../nbs/workers/10_threads.ipynb #9a846358
+
 def _stop(todo: queue.SimpleQueue, num_threads: int, tasks: set[Task]):
     "Ask the threads to end; a thread that is loading a sample ends after it."
     for task in list(tasks):
@@ -75,7 +75,7 @@ class ThreadPool(WorkerPool):
         "Start threads that use one core each; the setting of other threads does not change."
         ready, ended = threading.Semaphore(0), []
         for number in range(self.num_workers):
-            builder = self.builder.for_threads()   # with random generators of its own
+            builder = self.builder.for_threads()   # has its own random generators
             ended.append(start_thread(
                 _run, self._todo, builder, ready, self._tasks, name=f'timmdata-worker-{number}'))
             ready.acquire()
