@@ -47,7 +47,8 @@ class _Images:
         check_background(background)
         check_mode(input_img_mode)
         root = expand_home(root)
-        self.root = root if isinstance(root, str | os.PathLike) else None   # else the reader has the data
+        # else the reader has the data
+        self.root = root if isinstance(root, str | os.PathLike) else None
         self.split = split
         self.faults = faults
         self.reader = _reader_of(type(self), reader, root, split, settings)
@@ -92,7 +93,8 @@ class _Images:
         return len(self.reader)   # for a stream without a length, a TypeError
 
     def __getstate__(self) -> dict:
-        return {**self.__dict__, '_extensions': listed_extensions()}   # for a worker that has not listed them
+        # for a worker that has not listed them
+        return {**self.__dict__, '_extensions': listed_extensions()}
 
     def __setstate__(self, state: dict):
         allow_extensions(state.pop('_extensions', ()))
@@ -242,7 +244,7 @@ class ImageDataset(_Images, torch.utils.data.Dataset):
         name: str,
         data: Any,
     ) -> Any:
-        """Decode a further image of a sample, such as its mask, without conversion; an error names it.
+        """Decode an additional image of a sample, such as its mask, without conversion; an error names it.
 
         Args:
             index: Index of the sample.
