@@ -101,7 +101,7 @@ def _is_complete(folder: Path) -> bool:
 
 TRAIN_VIEWS = range(32)
 VAL_VIEWS = range(32, 40)   # no view is in both
-_VERSION = 'samples-v3'   # another number for other files
+_VERSION = 'samples-v3'   # changes if the files change
 
 
 def _write_samples(folder: Path):

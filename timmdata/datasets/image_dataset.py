@@ -160,7 +160,7 @@ class ImageDataset(_Images, torch.utils.data.Dataset):
                          load_bytes, exif_transpose, background)
         if type(self).__getitem__ is not ImageDataset.__getitem__ and isinstance(self.reader, Reader):
             self.reader = copy.copy(self.reader)   # another dataset may use it, too
-            self.reader.gives_files = True   # as timm's, for `Image.open(self.reader[index][0])`
+            self.reader.gives_files = True   # as in timm, for `Image.open(self.reader[index][0])`
         if exclude is not None:
             self.reader = exclude_samples(self.reader, exclude)
         if masks is not None:
