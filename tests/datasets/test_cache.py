@@ -1,4 +1,4 @@
-"A cache: batches without it as oracle; files that change, ranks that come at once, programs that are killed, memory given back."
+"Caches: compared with batches without one; changed files, ranks that start together, killed programs, and freed memory."
 import copy
 import gc
 import io
@@ -87,7 +87,7 @@ COPIES = {
 
 @quick(1, 'kind', COPIES)
 def test_copies_hold_it(val, tmp_path, kind):
-    "The loader that made it goes, and its data set, too: the copy still reads, and the last one ends it."
+    "The loader and its dataset are deleted: the copy still reads, and the cache is removed with the last copy."
     cache = {'directory': tmp_path}
     folder = CacheSettings(**cache).folder
     loader = create_loader(val, 48, 16, num_workers=0, device='cpu', cache=cache)
@@ -106,7 +106,7 @@ def test_copies_hold_it(val, tmp_path, kind):
 
 @quick(1, 'workers', [dict(worker_type='threads'), dict(worker_type='processes'), dict(multiprocessing_context='spawn')], ids=str)
 def test_workers_read_a_copy(val, tmp_path, workers):
-    "The end of a worker does not end the cache."
+    "A cache stays when a worker ends."
     cache = {'directory': tmp_path}
     folder = CacheSettings(**cache).folder
     first = create_loader(val, 48, 16, num_workers=0, device='cpu', cache=cache)
@@ -123,7 +123,7 @@ def test_workers_read_a_copy(val, tmp_path, workers):
 
 
 def test_what_is_not_a_cache_stays(val, tmp_path):
-    "Locks and folders of others in the directory, and in the folder of caches; a cache on disk has no reader, and stays."
+    "Locks and folders of other programs are not touched; a cache on disk has no reader and stays."
     (tmp_path/'poetry').mkdir()
     for name in ('poetry.lock', 'poetry/venv'): (tmp_path/name).touch()
     tmp_path.chmod(0o755)   # an ordinary folder: what is in memory has a private one in it
@@ -140,7 +140,7 @@ def test_what_is_not_a_cache_stays(val, tmp_path):
 
 
 def test_leftovers_go_with_all_that_is_in_them(val, tmp_path):
-    "Of a program that was killed before it had begun, while it packed, and while it removed; a link is not followed."
+    "What a program leaves if it is killed before it packs, while it packs, and while it removes; links are not followed."
     settings, mine = CacheSettings(directory=tmp_path/'made'/'here'), tmp_path/'mine'
     settings.folder.mkdir(mode=0o700, parents=True)
     mine.mkdir()
@@ -269,7 +269,7 @@ def test_a_folder_of_another_user_is_refused(val, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize('link', [False, True])
 def test_a_folder_that_others_have_planted_is_refused(val, tmp_path, link):
-    "As the default one in /dev/shm may be: a link, or open to others."
+    "The folder may be a link or open to other users, as is possible in /dev/shm."
     settings, planted = CacheSettings(directory=tmp_path), tmp_path/'planted'
     planted.mkdir(mode=0o700)
     if link: settings.folder.symlink_to(planted)
@@ -282,7 +282,7 @@ def test_a_folder_that_others_have_planted_is_refused(val, tmp_path, link):
 
 @quick(1, 'where', ['memory', 'disk'])
 def test_a_folder_that_cannot_be_written_is_named(val, tmp_path, where):
-    "Of a directory in which nothing can be made, and of a disk that is full, or seems so: a file has a limit here."
+    "A directory that cannot be written, and a full disk, imitated by a limit on file size."
     resource = pytest.importorskip('resource')
     (tmp_path/'file').touch()
     with pytest.raises(OSError, match=r'cannot write a cache to .*/file/below.*Not a directory.*pass a writable directory'):
@@ -316,7 +316,7 @@ def test_it_may_be_smaller(val, tmp_path):
 
 @pytest.fixture
 def damaged(tmp_path) -> Path:
-    "Two classes of eight images of one color each, by which a batch shows its samples; three of them cannot be read."
+    "Two classes of eight images; each image has one color, which identifies it in a batch; three cannot be read."
     for k in range(16):
         path = tmp_path/'data'/'ab'[k // 8]/f'{k:02}.png'
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -326,7 +326,7 @@ def damaged(tmp_path) -> Path:
 
 
 def run(root, cache, on_error, exclude=None, **settings):
-    "Batches of two epochs, the log, and the size that the sampler saw."
+    "Return the batches of two epochs, the log, and the length that the sampler got."
     dataset = ImageDataset(root, split=None, on_error=on_error, exclude=exclude)
     settings = dict(is_training=True, seed=3, num_workers=0, device='cpu', no_aug=True, scaled_decode=False, cache=cache) | settings
     with create_loader(dataset, 40, 4, **settings) as loader:
@@ -350,7 +350,7 @@ SETTINGS = [
 @pytest.mark.parametrize('on_error', ['skip', 'replace'])
 @pytest.mark.parametrize('settings', few(SETTINGS, {}, dict(weights='balanced'), dict(num_workers=3, worker_type='processes')))
 def test_with_damaged_files_batches_and_log_are_those_without_it(damaged, tmp_path, settings, on_error):
-    "Written and found again, on disk and in memory."
+    "The cache is written and then found, on disk and in memory."
     if on_error == 'replace' and settings.get('is_training') is False: pytest.skip('evaluation replaces nothing')
     expected = run(damaged, None, on_error, **settings)
     assert on_error == 'replace' or 0 < len(expected[1]) < 4
@@ -370,7 +370,7 @@ def test_on_the_device_damaged_files_are_left_out_as_without_it(damaged, on_erro
 
 @pytest.mark.filterwarnings('ignore::RuntimeWarning')
 def test_a_state_fits_with_damaged_files_too(damaged, tmp_path):
-    "Saved without a cache and resumed with it, and the other way round."
+    "A state saved without a cache is resumed with one, and vice versa."
     cache = dict(where='disk', directory=tmp_path/'cache')
     def make(cache): return skipping(damaged, cache)
 
@@ -409,7 +409,7 @@ def test_sizes_and_relabeled_samples_keep_their_place(damaged, tmp_path):
 
 
 def test_the_error_of_an_empty_row_is_that_of_the_file(damaged, tmp_path):
-    "Also for a dataset that raises and finds a cache of one that skips; a file that was made readable again is read."
+    "A dataset that raises can use the cache of a dataset that skips; a repaired file is read."
     settings = CacheSettings(where='disk', directory=tmp_path/'cache')
     cached_dataset(ImageDataset(damaged, split=None, on_error='skip'), settings, num_workers=0)
     raising = cached_dataset(ImageDataset(damaged, split=None), settings, num_workers=0)
@@ -441,7 +441,7 @@ def test_a_limit_is_bytes_and_an_error_says_how_to_give_it(val, given, message):
 
 
 def test_a_cache_keeps_masks_and_values(tmp_path):
-    "Also of samples that could not be read at first; a value or a mask that changes makes a new cache."
+    "Fields of samples that could not be read at first are kept, too; a changed value or mask makes a new cache."
     for kind in 'images', 'masks': (tmp_path/kind).mkdir()
     for k in range(4):
         Image.new('RGB', (40, 30), (10 * k, 0, 0)).save(tmp_path/'images'/f'{k}.png')

@@ -1,4 +1,4 @@
-"The sample data set: the same bytes from every build, whole or not there."
+"The sample dataset: each build has the same bytes, and is complete or absent."
 import io
 import os
 import signal
@@ -21,12 +21,12 @@ pytestmark = pytest.mark.timeout(120)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    "Every file below `folder` by its path in it."
+    "Return the content of each file below `folder`, by relative path."
     return {p.relative_to(folder).as_posix(): p.read_bytes() for p in sorted(folder.rglob('*')) if p.is_file()}
 
 
 def start(how: str, *args: Path) -> subprocess.Popen:
-    "Run `build_samples` in a process of its own."
+    "Run `build_samples` in a separate process."
     command = [sys.executable, ROOT/'tests/support/build_samples.py', how, *args]
     return subprocess.Popen(list(map(str, command)), env={**os.environ, 'PYTHONPATH': str(ROOT)},
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -34,7 +34,7 @@ def start(how: str, *args: Path) -> subprocess.Popen:
 
 @pytest.fixture(scope='module')
 def built(cache):
-    "One full build, that of the session."
+    "The sample dataset of the test session, built once."
     return samples.get_samples(cache)
 
 

@@ -133,7 +133,7 @@ def test_every_name_of_timm_is_known(calls):
 # ---- open_splits
 
 def test_a_list_is_for_the_split_in_its_name(samples, tmp_path):
-    "Any other name is for all splits, which must have these samples."
+    "A list with any other name is for all splits, and its samples must exist."
     for split, names in dict(train=['train/cat/0000.jpg', 'train/cat/0001.jpg'], val=['val/cat/0000.jpg']).items():
         (tmp_path/exclusion_file(split)).write_text(json.dumps(dict.fromkeys(names, 'a reason')))
     (tmp_path/'more.txt').write_text('val/cat/0001.jpg\n')

@@ -1,4 +1,4 @@
-"Files as they are found: every odd kind in every mode against Pillow, every kind of damage, and what is done about it."
+"Real-world files: every odd format in every mode, compared with Pillow; every kind of damage, and how it is handled."
 import errno
 import io
 import os
@@ -42,7 +42,7 @@ def png_with_broken_chunk() -> bytes:
 
 
 def bomb(side=20000) -> bytes:
-    "A PNG of a few bytes that says it is large."
+    "Return a PNG of a few bytes whose header has a large size."
     def chunk(name, data):
         return struct.pack('>I', len(data)) + name + data + struct.pack('>I', zlib.crc32(name + data))
     header = struct.pack('>IIBBBBB', side, side, 8, 2, 0, 0, 0)
@@ -162,7 +162,7 @@ def test_index_out_of_range_and_negative(samples):
 
 
 class OpenFiles:
-    "A reader that gives open files, as timm's do, and further fields."
+    "A reader that returns open files, as timm's readers do, and additional fields."
     def __init__(self, paths): self.paths, self.opened = paths, []
     def __len__(self): return len(self.paths)
 
@@ -244,7 +244,7 @@ def test_several_labels_and_numbers_are_targets_as_they_are(samples):
 
 def opening(base):
     class Opening(base):
-        "Reads as scripts do: an index beside the target, the file opened here."
+        "Read as scripts do: open the file here, and return the index beside the target."
         def __getitem__(self, index):
             file, target = self.reader[index]
             return Image.open(file).convert('RGB'), target, index

@@ -1,4 +1,4 @@
-"The sizes of images: read once, and those of images that cannot be read."
+"Sizes of images: each header is read once; unreadable images get a size, too."
 import errno
 import os
 
@@ -29,7 +29,7 @@ def test_a_damaged_file_that_is_skipped_has_the_usual_size(tmp_path, transform):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    "Four images of several sizes, and a cache folder of this test."
+    "Four images of several sizes, and a cache folder for this test."
     monkeypatch.setenv('TIMMDATA_CACHE', str(tmp_path/'cache'))
     for number in range(4):
         path = tmp_path/'images/a'/f'{number}.png'
@@ -40,7 +40,7 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def reads(monkeypatch):
-    "The paths that are read."
+    "Return a list of the files that are read, in order."
     seen = []
     def read(path):
         seen.append(os.path.basename(path))

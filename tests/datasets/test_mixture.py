@@ -22,14 +22,14 @@ NAMES = ['ant', 'bee', 'cat', 'dog']
 
 
 class Named(Dataset):
-    "As torchvision's: classes by name; the image says which sample it is."
+    "A dataset like torchvision's: it has class names, and each image identifies its sample."
     def __init__(self, targets, class_to_idx): self.targets, self.class_to_idx = list(targets), class_to_idx
     def __len__(self): return len(self.targets)
     def __getitem__(self, index): return Image.new('RGB', (8, 8), (index, 0, 0)), self.targets[index]
 
 
 def names_of(dataset, class_to_idx) -> list:
-    "The class of each sample by name, from the samples themselves."
+    "Return the class name of each sample, read from the samples."
     names = {idx: name for name, idx in class_to_idx.items()}
     return [names.get(dataset[k][1]) for k in range(len(dataset))]
 
@@ -38,7 +38,7 @@ def names_of(dataset, class_to_idx) -> list:
 @given(st.lists(st.permutations(NAMES).flatmap(lambda names: st.tuples(
     st.just(names), st.lists(st.integers(-1, 3), min_size=1, max_size=12))), min_size=1, max_size=4))
 def test_each_sample_keeps_the_name_of_its_class(found):
-    "Also a sample without a label, whatever indexes its source had."
+    "Samples without a label stay without one, whatever the indexes of their source."
     sources = {f's{k}': Named(targets, {name: idx for idx, name in enumerate(names)}) for k, (names, targets) in enumerate(found)}
     mix = Mixture(sources, dict.fromkeys(sources, 1))
     expected = [name for source in sources.values() for name in names_of(source, source.class_to_idx)]
@@ -59,7 +59,7 @@ def test_names_that_look_alike_are_reported():
 
 
 def test_photographs_stay_photographs_and_batches_have_the_joined_indexes(samples, tmp_path):
-    "A folder, a pack, a subset and torchvision's kind of dataset; the names are those of the folders."
+    "A folder, a pack, a subset and a torchvision dataset; the class names are those of the folders."
     photos = ImageDataset(samples, split='val')
     some = relabel(photos, {name: name for name in ('cat', 'rocket', 'coffee')})
     write_pack(relabel(photos, {'rocket': 'rocket', 'astronaut': 'astronaut'}), tmp_path)

@@ -1,4 +1,4 @@
-"Where a command writes: outside the data, and where it can."
+"Where commands write: outside the data, at a path that can be written."
 import os
 import shutil
 import tarfile
@@ -79,7 +79,7 @@ def test_a_folder_of_classes_alone_is_a_dataset_as_well(photos, tmp_path, monkey
 
 
 def test_a_place_that_can_be_written_is_named(photos, tmp_path, monkeypatch):
-    "Beside the data, else in your home directory, else in the folder of temporary files."
+    "Outputs go beside the data; if that fails, into the home directory or the folder of temporary files."
     monkeypatch.chdir(photos)
     reader, home = ImageDataset('.').reader, tmp_path/'home'
     home.mkdir()
@@ -161,7 +161,7 @@ def test_the_folders_of_a_table_have_one_place_beside_them(photos, tmp_path, mon
 @pytest.mark.parametrize('root, place', [
     ('photos', 'photos'), ('album', 'album'), ('photos/val/ant', 'photos'), ('photos/train/ant', 'photos')])
 def test_beside_a_class_is_beside_the_dataset(photos, tmp_path, monkeypatch, root, place):
-    "A folder of images among others of the kind is a class; a dataset beside an album is none."
+    "A folder of images beside other folders of images is a class; a dataset beside a photo album is not."
     (tmp_path/'album').mkdir()
     (tmp_path/'album/0.jpg').write_bytes(JPEG)
     monkeypatch.chdir(tmp_path/root)

@@ -1,4 +1,4 @@
-"A transform that is assigned to a dataset after create_loader takes the place of the pipeline, as in timm."
+"A transform assigned to a dataset after create_loader replaces the pipeline, as in timm."
 import warnings
 
 import numpy as np
@@ -22,7 +22,7 @@ SETTINGS = dict(is_training=False, mean=MEAN, std=STD, device=torch.device('cpu'
 
 
 def three_augment(size=24):
-    "DeiT III's pipeline without its random steps, so that timm's workers draw the same: it ends in normalized floats."
+    "DeiT III's pipeline without random steps, so timm's workers give equal results; it returns normalized floats."
     return T.Compose([T.Resize((size, size)), T.Grayscale(3), T.ToTensor(), T.Normalize(MEAN, STD)])
 
 
@@ -48,7 +48,7 @@ def timms(samples, transform, **settings):
     pytest.param(as_bytes, dict(), id='bytes'),
     pytest.param(as_array, dict(), id='array', marks=pytest.mark.full)])
 def test_pixels_are_timms(samples, transform, settings):
-    "The oracle is timm's own loader; flips and colors of the pipeline are gone, normalization stays."
+    "Compared with timm's own loader: flips and colors of the pipeline are not applied, and normalization is."
     expected = timms(samples, transform, **settings)
     for workers in WORKERS:
         found = batches(timmdata, ImageDataset(samples, split='val'), transform, **settings, **workers)
@@ -56,7 +56,7 @@ def test_pixels_are_timms(samples, transform, settings):
 
 
 def test_no_step_of_the_training_pipeline_is_left(samples):
-    "Not flips and colors, which run on the device, and not in a replay."
+    "Flips and colors on the device are skipped, too, and a replay has no steps."
     dataset = ImageDataset(samples, split='val')
     with create_loader(dataset, 32, 4, **SETTINGS | dict(is_training=True), hflip=1., color_jitter=0.9, seed=0, num_workers=0) as loader:
         dataset.transform = as_bytes
@@ -69,7 +69,7 @@ def test_no_step_of_the_training_pipeline_is_left(samples):
 
 
 def test_it_is_taken_away_and_changed_between_epochs(samples):
-    "None is the pipeline again; random numbers of the transform are keyed to the sample, and no other loader is concerned."
+    "None restores the pipeline; random numbers of the transform are keyed to the sample; other loaders are not affected."
     def noisy(image): return torch.randint(256, (3, 8, 8), dtype=torch.uint8)
     results = []
     for workers in WORKERS[:2]:
@@ -93,7 +93,7 @@ def test_threads_that_would_share_a_global_generator_are_refused(samples):
 
 
 class Folder(Dataset):
-    "A dataset of the user's own that calls `self.transform`, as torchvision's do."
+    "A user's dataset that calls `self.transform`, as torchvision's datasets do."
     def __init__(self, transform=None): self.transform = transform
     def __len__(self): return 8
     def __getitem__(self, index):
@@ -107,7 +107,7 @@ def test_datasets_of_the_users_own(samples):
 
 
 def test_with_transform_the_assigned_one_comes_first():
-    "It is the dataset's, and `transform=` still gets what the dataset returns."
+    "The dataset calls the assigned transform, and `transform=` gets the result."
     for workers in WORKERS:
         with create_loader(dataset := Folder(), 24, 8, transform=as_bytes, **SETTINGS | dict(mean=0., std=1 / 255), **workers) as loader:
             dataset.transform = lambda image: image.point(lambda value: 7)

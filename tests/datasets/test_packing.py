@@ -1,4 +1,4 @@
-"Packs: the source data set, WebDataset, timm and DALI as oracles; kills, full disks, damage; a million samples."
+"Packs: compared with the source dataset, WebDataset, timm and DALI; kills, full disks, damage; a million samples."
 import errno
 import io
 import json
@@ -46,7 +46,7 @@ def val(samples) -> ImageDataset: return ImageDataset(samples, split='val')
 
 @pytest.fixture(scope='module')
 def packed(val, tmp_path_factory) -> Path:
-    "Photographs as they are, in four shards."
+    "A pack of unchanged photos in four shards."
     root = tmp_path_factory.mktemp('packed')
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(packing, '_SHARD_BYTES', 800_000)
@@ -60,7 +60,7 @@ def all_bytes(root: Path) -> dict[str, bytes]:
 
 
 def is_whole(root: Path, split: str) -> bool:
-    "Whether all checksums fit, and the shards, which tarfile reads, hold the images and targets of the index."
+    "Return whether all checksums match, and the shards, read by tarfile, have the images and targets of the index."
     found, reader = {}, ReaderPack(root, split)
     for path in sorted(root.glob(f'{split}-*.tar')):
         with tarfile.open(path) as tar:
@@ -315,7 +315,7 @@ def test_another_pack_is_not_mixed_in(val, packed, tmp_path, monkeypatch):
 
 @pytest.fixture(scope='module')
 def killed(val, tmp_path_factory) -> Path:
-    "A pack of four finished shards that was killed before its index was written."
+    "A pack with four finished shards, killed before its index was written."
     root = tmp_path_factory.mktemp('killed')/'begun'
     with pytest.MonkeyPatch.context() as patch, pytest.raises(ZeroDivisionError):
         patch.setattr(packing, '_SHARD_BYTES', 800_000)
@@ -327,7 +327,7 @@ def killed(val, tmp_path_factory) -> Path:
 
 @pytest.fixture
 def begun(killed, tmp_path, monkeypatch) -> Path:
-    "A copy of `killed`, to spoil and to go on with."
+    "A copy of `killed`, to damage and resume."
     monkeypatch.setattr(packing, '_SHARD_BYTES', 800_000)
     return shutil.copytree(killed, tmp_path/'begun')
 
@@ -555,7 +555,7 @@ def is_packed_into(packed) -> bool:
 
 @full
 def test_a_child_that_outlives_its_program_does_not_hold_the_lock(photos, tmp_path):
-    "As a worker of the same program."
+    "A child process of the killed program, such as a worker, does not keep its lock."
     started = "    import subprocess\n    print(subprocess.Popen(['sleep', '60']).pid, flush=True)\n"
     code = SLOWLY.replace("    print('begun'", started + "    print('begun'")
     first = subprocess.Popen([sys.executable, '-c', code.format(root=str(photos), split='val', out=str(tmp_path/'out'))],
@@ -694,7 +694,7 @@ def test_data_sets_that_a_pack_would_change_are_refused(samples, val, tmp_path):
 # ---- targets
 
 class Given:
-    "A reader whose targets are known only when a sample is read."
+    "A reader that knows targets only after reading a sample."
     def __init__(self, files, targets): self.files, self.found = files, targets
     def __len__(self): return len(self.files)
     def __getitem__(self, index): return self.files[index], self.found[index]
@@ -989,7 +989,7 @@ def test_names_of_a_stranger_s_pack_are_printed_escaped(copy):
 
 
 def header(shape: str, descr: str = '<i8') -> bytes:
-    "An .npy file that says what it has, and has nothing."
+    "An .npy file with a header and no data."
     text = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + '\n'
     return b'\x93NUMPY\x01\x00' + len(text).to_bytes(2, 'little') + text.encode()
 
@@ -1050,7 +1050,7 @@ print(len(dataset), seconds < 1, psutil.Process().memory_full_info().uss - befor
 
 
 def test_a_pack_has_the_samples_that_its_folder_has(tmp_path):
-    "JPEGs with careless headers, which libjpeg reads and Pillow does not: one verdict for training, packs and inspection."
+    "JPEGs with sloppy headers that libjpeg reads and Pillow does not: training, packs and inspection agree about them."
     file = io.BytesIO()
     Image.fromarray(np.random.default_rng(0).integers(0, 255, (20, 30, 3), np.uint8)).save(file, 'JPEG')
     (tmp_path/'photos'/'a').mkdir(parents=True)
@@ -1070,7 +1070,7 @@ def test_a_pack_has_the_samples_that_its_folder_has(tmp_path):
 
 
 def test_a_pack_of_smaller_images_survives_a_broken_exif_block(tmp_path):
-    "The orientation goes into the smaller JPEG; a block that Pillow cannot read has none."
+    "The orientation is copied into the smaller JPEG, unless Pillow cannot read its block."
     (tmp_path/'photos'/'a').mkdir(parents=True)
     file = io.BytesIO()
     Image.new('RGB', (80, 60)).save(file, 'PNG')
@@ -1084,7 +1084,7 @@ def test_a_pack_of_smaller_images_survives_a_broken_exif_block(tmp_path):
 # ---- further fields: masks, weights, boxes
 
 def segmented(root: Path, sizes=((90, 60), (60, 90), (40, 40), (130, 70), (71, 53))) -> Path:
-    "Images whose color is a code of the index in their mask, which is random blocks; the names of masks end in .png."
+    "Images whose colors encode the indexes in their masks of random blocks; mask names end in .png."
     rng = np.random.default_rng(0)
     for kind in 'images', 'masks': (root/kind).mkdir(parents=True)
     for k, (width, height) in enumerate(sizes):
@@ -1095,7 +1095,7 @@ def segmented(root: Path, sizes=((90, 60), (60, 90), (40, 40), (130, 70), (71, 5
 
 
 def listed_rows(root: Path) -> Path:
-    "A table of them with all kinds of values; boxes are texts, as in CSV."
+    "A table of these images with all kinds of values; boxes are strings, as in CSV."
     rows = [dict(path=f'images/{k}.png', label='ab'[k % 2], share=k + 0.1, boxes=[[1.5, 2, 3, k]], text=f'Ünïcode {k}', age=k,
                  none=None, both={'a': [k]}, mask=f'masks/{k}.png') for k in range(5)]
     (root/'t.jsonl').write_text('\n'.join(map(json.dumps, rows)))
@@ -1143,7 +1143,7 @@ def test_a_pack_keeps_the_fields_of_a_table(tmp_path):
 
 
 def test_other_programs_find_the_fields_in_the_shards(tmp_path):
-    "Python's tarfile and WebDataset as oracles."
+    "Compared with Python's tarfile and WebDataset."
     wds = pytest.importorskip('webdataset')
     source = ImageDataset(listed_rows(segmented(tmp_path/'data')), **ALL)
     write_pack(source, tmp_path/'pack')
@@ -1179,7 +1179,7 @@ def test_images_in_fields_are_kept_without_loss(tmp_path):
 
 @pytest.mark.parametrize('mode', ['L', 'P', 'I;16'])
 def test_masks_follow_images_that_are_made_smaller(tmp_path, mode):
-    "By hand: each pixel is the one at its center. Colors encode the index, so that a shift would be seen, too."
+    "Compared with sampling by hand: each pixel is the one at its center. Colors encode the index, so a shift would be found."
     root = segmented(tmp_path/'data')
     for path in (root/'masks').iterdir():
         mask = Image.open(path)
@@ -1257,7 +1257,7 @@ def test_kinds_of_fields_do_not_change(tmp_path, monkeypatch):
 
 
 def test_a_pack_with_other_values_does_not_go_on(tmp_path, monkeypatch):
-    "A weight that changed is not in the fingerprint."
+    "A changed weight does not change the fingerprint."
     table = listed_rows(segmented(tmp_path/'data'))
     def killed(*args): raise KeyboardInterrupt
     with monkeypatch.context() as patch:
@@ -1271,7 +1271,7 @@ def test_a_pack_with_other_values_does_not_go_on(tmp_path, monkeypatch):
 
 
 def test_versions_of_packs(packed, tmp_path):
-    "A pack without further fields is one that older versions read; others say that they need a newer one."
+    "Older versions read a pack without additional fields; for other packs, the error asks for a newer version."
     def version(root): return json.loads((root/'_info.json').read_text())['timmdata']['pack_version']
     write_pack(ImageDataset(listed_rows(segmented(tmp_path/'data')), **ALL), tmp_path/'pack')
     assert (version(packed), version(tmp_path/'pack')) == (2, 3)

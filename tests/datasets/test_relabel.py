@@ -1,4 +1,4 @@
-"Labels of any data set: found without decoding, renamed, merged and dropped."
+"Labels of any dataset: found without decoding, renamed, merged and dropped."
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def frame(): return label_frame()
 
 
 class Listed(VisionDataset):
-    "As torchvision's data sets are: images in memory, `targets`, `classes`."
+    "A dataset like torchvision's: images in memory, `targets`, `classes`."
     def __init__(self, targets, classes, name='targets'):
         super().__init__('.')
         setattr(self, name, targets)
@@ -50,7 +50,7 @@ def test_torchvisions_data_sets(targets, name):
 
 
 def test_relabeling_composes(photos, frame):
-    "Twice, of a subset, of a concatenation: as by hand."
+    "Relabeling twice, or a subset, or a concatenation, gives the same result as by hand."
     dataset = ImageDataset(photos, split=None, table=frame, fields=['age'])
     once = relabel(dataset, LabelMap({'ant': 'insect', 'bee': 'insect'}, other='keep'))
     twice = relabel(Subset(once, range(2, 20)), {'insect': 'animal', 'cat': 'animal'})
@@ -62,7 +62,7 @@ def test_relabeling_composes(photos, frame):
 
 
 def test_the_map_is_part_of_a_checkpoint(photos, frame):
-    "A state of a loader with other classes is refused."
+    "Loading the state of a loader with different classes is an error."
     def loader(label_map):
         return create_loader(relabel(ImageDataset(photos, split=None, table=frame), label_map), 8, 4, seed=0, device='cpu')
     state = loader({'ant': 'insect', 'cat': 'pet'}).state_dict()
@@ -71,7 +71,7 @@ def test_the_map_is_part_of_a_checkpoint(photos, frame):
 
 
 class Plain(torch.utils.data.Dataset):
-    "A data set that says its classes and targets, as torchvision's do."
+    "A dataset with classes and targets, like torchvision's."
     def __init__(self, targets, classes=('cat', 'dog', 'truck'), target_transform=None):
         self.targets, self.classes, self.target_transform = targets, classes, target_transform
     def __len__(self): return len(self.targets)
@@ -90,7 +90,7 @@ def test_targets_that_have_several_columns():
 
 
 def test_the_classes_of_a_relabeled_dataset_are_as_many_as_a_model_needs(photos, frame):
-    "An own dataset is wrapped; its classes are listed as those of an ImageDataset."
+    "A user's dataset is wrapped; its classes are listed like those of an ImageDataset."
     dataset = ImageDataset(photos, table=frame, split=None)
     class Own(torch.utils.data.Dataset):
         class_to_idx, targets = dataset.class_to_idx, dataset.targets

@@ -96,7 +96,7 @@ def test_own_generators_of_transforms_and_collate_functions():
 @pytest.mark.full
 @pytest.mark.timeout(300)
 def test_spawned_processes_draw_the_same():
-    "All at once, since they start slowly; one of the generators is found only in the worker's own module."
+    "All together, since they start slowly; one of the generators is only found in the worker's own module."
     datasets = [Own(GENERATORS['torch']()), Own(GENERATORS['legacy']()), Own(random.Random(0)), Drawing(draw_shared), OfClass(),
                 Drawing(Method(np.random.default_rng(0)).draw)]
     joined = torch.utils.data.ConcatDataset(datasets)
@@ -116,7 +116,7 @@ def test_generators_of_one_sample_draw_different_numbers():
 
 
 def test_a_shared_generator_is_one_generator():
-    "Both parts draw from it, one after the other, and copies for threads share a copy."
+    "Both parts draw from it in turn, and the copies for one thread share a single copy."
     class Both(Own):
         def __init__(self, rng): self.size, self.rng, self.other = 16, rng, Method(rng)
         def __getitem__(self, index): return Image.new('RGB', (8, 8)), [draw(self.rng), self.other.draw()]
@@ -125,7 +125,7 @@ def test_a_shared_generator_is_one_generator():
 
 
 def test_a_generator_that_a_worker_function_replaces_is_found(monkeypatch):
-    "As in PyTorch's advice for workers: `worker_init_fn` makes a generator for each of them."
+    "As PyTorch advises: `worker_init_fn` creates a generator for each worker."
     def seeding(info):
         info.dataset.rng = np.random.default_rng(info.id)
         return info.id
@@ -154,7 +154,7 @@ def test_label_noise_of_a_target_transform_is_keyed_too(samples):
 
 
 def test_own_generators_of_a_streams_transform():
-    "Workers count on from each other, so each sample has numbers of its own, the same for any number of workers."
+    "Samples are numbered across workers, so each sample has unique numbers, the same for any number of workers."
     def drawn(num_workers):
         dataset, transform = IterableImageDataset(reader=Stream(16)), Transform(np.random.default_rng(0))
         return sorted(images_of(loader_of(dataset, dict(num_workers=num_workers), transform=transform)))
@@ -296,7 +296,7 @@ def grow_list(dataset): dataset.shades.append(70)
 
 
 class Shades(Dataset):
-    "Shows everything that it has."
+    "A dataset whose samples depend on all of its attributes."
     def __init__(self):
         self.shade, self.size, self.scale, self.steps, self.shades = 0, 8, np.ones(2), [np.positive], [3] * 200
     def __len__(self): return self.size
@@ -307,7 +307,7 @@ class Shades(Dataset):
 
 @quick(3, 'change', [change_number, add_samples, change_array, change_step, grow_list], ids=lambda f: f.__name__)
 def test_workers_see_what_was_changed_between_epochs(change, caplog):
-    "As PyTorch's own loader, whose workers start again in each epoch by default."
+    "As in PyTorch's own loader, whose workers restart in each epoch by default."
     caplog.set_level(logging.DEBUG, 'timmdata')
     torchs = DataLoader(dataset := Shades(), 4, collate_fn=lambda batch: [float(np.asarray(image).mean()) for image, _ in batch])
     expected = [[number for batch in torchs for number in batch]]

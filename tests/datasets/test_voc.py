@@ -1,4 +1,4 @@
-"VOC's scenes as a classification data set, against torchvision's annotations."
+"VOC scenes as a classification dataset, compared with torchvision's annotations."
 from pathlib import Path
 from unittest.mock import patch
 

@@ -1,4 +1,4 @@
-"Planted faults are found, all of them and nothing else; stopped runs go on; names of files are text, whatever they hold."
+"All planted faults are found, and nothing else; stopped runs resume; file names are shown as plain text."
 import errno
 import json
 import multiprocessing
@@ -31,7 +31,7 @@ needs_imagehash = pytest.mark.skipif(find_spec('imagehash') is None, reason='nee
 
 
 def draw_photographs(root: Path):
-    "Pictures that look like nothing else: smoothed noise, 320 × 240, four classes in train and val."
+    "Unique pictures: smoothed noise, 320 × 240, four classes in train and val."
     rng = np.random.default_rng(1)
     for name in [f'{split}/{kind}/{k}.jpg' for split, count in (('train', 4), ('val', 1)) for kind in 'abcd' for k in range(count)]:
         (root/name).parent.mkdir(parents=True, exist_ok=True)
@@ -40,7 +40,7 @@ def draw_photographs(root: Path):
 
 
 def copy_photographs(root: Path):
-    "All of imagenet-200: one of every ten is for validation."
+    "All of imagenet-200; every tenth image is for validation."
     for k, path in enumerate(sorted(path for path in shared_data('imagenet-200').rglob('*') if path.suffix.lower() in ('.jpg', '.jpeg'))):
         target = root/('val' if k % 10 == 9 else 'train')/path.parent.name/f'{path.stem}.jpg'
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -48,7 +48,7 @@ def copy_photographs(root: Path):
 
 
 def plant(root: Path) -> dict[str, set[str]]:
-    "Faults, as they come about; finding → names of all files that it names."
+    "Plant faults as they occur in practice; return finding → names of all files that it should list."
     folders = [path for path in sorted((root/'train').iterdir()) if path.is_dir()]
     here, other = folders[:2]
     def is_usual(path): return Image.open(path).mode == 'RGB' and min(Image.open(path).size) > 200
@@ -92,7 +92,7 @@ def named(found, kind: str) -> set[str]: return {name.replace(os.sep, '/') for _
 
 
 def test_planted_faults_are_found(tmp_path):
-    "Without similar pictures; the data has nothing but what was planted."
+    "Without similar pictures, only planted faults are found."
     draw_photographs(tmp_path/'data')
     planted = plant(tmp_path/'data')
     found = inspect(tmp_path/'data', tmp_path/'out', exact=True, progress=False)
@@ -114,7 +114,7 @@ def test_planted_faults_are_found(tmp_path):
 @pytest.mark.full
 @needs_imagehash
 def test_planted_faults_among_photographs_are_found(tmp_path):
-    "All of them, also those that are similar; photographs that have a finding of their own had it before."
+    "All of them are found, including similar ones; photos with another finding had it before."
     copy_photographs(tmp_path/'data')
     before = inspect(tmp_path/'data', tmp_path/'before', progress=False)
     planted = plant(tmp_path/'data')
@@ -163,7 +163,7 @@ def test_a_changed_file_is_looked_at_again(tmp_path):
 
 
 def test_a_killed_run_goes_on(tmp_path):
-    "What was written before a process was killed is in the table."
+    "Rows written before a process was killed are in the table."
     draw_photographs(tmp_path/'data')
     looked = []
     def look_and_die(gray):
@@ -207,7 +207,7 @@ def test_the_command_names_files_and_gives_the_lines_to_paste(tmp_path, monkeypa
 
 @pytest.mark.full
 def test_the_page_fits_and_runs_nothing(tmp_path):
-    "In a browser, on a desk and on a phone; the pictures are there, and no request leaves the page."
+    "In a browser, on a desktop and on a phone: pictures are shown, and the page sends no request."
     draw_photographs(tmp_path/'data')
     plant(tmp_path/'data')
     (tmp_path/'data/train/a').rename(tmp_path/'data/train'/HOSTILE.replace('/', '').replace('alert(1)', "document.title='run'"))
@@ -227,7 +227,7 @@ HOSTILE = '<img src=x onerror=alert(1)>"\'&\u202egpj\n'
 
 
 class Tags(HTMLParser):
-    "What a browser makes of the page."
+    "Return what a browser renders."
     def __init__(self):
         super().__init__()
         self.tags, self.text, self.attributes = set(), [], set()
@@ -288,7 +288,7 @@ def test_a_data_set_of_hugging_face_is_opened_by_name(tmp_path):
 
 @pytest.mark.full
 def test_half_a_million_hashes_are_not_compared_all_with_all():
-    "Random ones with planted neighbors; all pairs would be a hundred thousand million."
+    "Random hashes with planted neighbors; comparing all pairs would take 10¹¹ comparisons."
     rng = np.random.default_rng(0)
     hashes = np.unique(rng.integers(0, 2**64, 500_000, np.uint64, endpoint=False))
     near = hashes[:1000] ^ (np.uint64(0b1011) << np.uint64(20)) ^ (np.uint64(1) << np.uint64(60))

@@ -1,4 +1,4 @@
-"Planted faults of masks are found, all of them and nothing else; numpy counts the classes."
+"All planted faults of masks are found, and nothing else; numpy counts the classes."
 import json
 from collections import Counter
 from pathlib import Path
@@ -47,7 +47,7 @@ def named(found, kind): return {name for _, name in found.rows(kind)}
 
 
 def counted(data: Path, names) -> tuple[Counter, Counter]:
-    "Pixels of each index, and masks that have it, counted by numpy."
+    "Count the pixels of each index, and the masks that have it, with numpy."
     pixels, images = Counter(), Counter()
     for name in names:
         values = np.bincount(np.asarray(Image.open(data/'masks'/name)).ravel(), minlength=256)
@@ -124,7 +124,7 @@ def test_the_command_checks_masks(data, tmp_path, capsys):
     plant(data)
     assert main(['inspect', str(data/'images'), '--masks', str(data/'masks'), '--out', str(tmp_path/'report'), '--exact']) == 0
     shown = capsys.readouterr().out
-    for part in ('No mask: train/0.png', 'Mask of another size: train/2.png', 'Share of pixels in masks: 0: ', 'Masks without an image: 3',
+    for part in ('No mask: train/0.png', 'Wrong mask size: train/2.png', 'Share of pixels in masks: 0: ', 'Masks without an image: 3',
                  f'masks={str(data/"masks")!r}, exclude='): assert part in shown
     assert main(['inspect', str(data/'images'), '--masks', str(data/'none')]) == 2
     assert 'there is no folder of masks' in capsys.readouterr().err

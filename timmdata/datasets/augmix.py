@@ -16,7 +16,7 @@ from ..core.sample import sample_image, with_image
 
 # %% ../../nbs/datasets/45_augmix.ipynb #8267d497
 class AugMixDataset(Dataset):
-    """A dataset whose images become tuples of views: one clean, the others augmented. timm/data/dataset.py.
+    """Turn each image of a dataset into a tuple of views: one clean, the others augmented. timm/data/dataset.py.
 
     `create_loader` creates the views itself:
 
@@ -78,7 +78,7 @@ def without_splits(
     """Unwrap an `AugMixDataset`, for a loader that creates the views itself.
 
     Args:
-        dataset: Dataset of the user.
+        dataset: Dataset that the user passed.
         num_splits: Number of views requested from the loader.
 
     Returns:

@@ -79,7 +79,7 @@ class CacheSettings:
 
     @property
     def folder(self) -> Path:
-        "Return the folder of all caches of this user; in memory, where caches are removed, nothing else uses it."
+        "Return the folder of all caches of this user; in memory, where caches are removed, it has no other use."
         directory = self.directory if self.directory is None else Path(expand_home(self.directory)).absolute()
         if self.where == 'disk':
             return directory or cache_dir()/'decoded'
@@ -116,9 +116,9 @@ def _lock(path: Path, timeout: float = -1) -> FileLock:
 
 
 def _remove_unless_read(root: Path, timeout: float = 0.):
-    "Remove a cache in a private folder, and the file of its lock, unless a program reads it or makes it."
+    "Remove a cache in a private folder, and the file of its lock, unless a program reads or writes it."
     lock = root.with_suffix('.lock')
-    # A lock that another one has is a Timeout, which is an OSError
+    # If another program holds the lock, the error is a Timeout, which is an OSError
     with suppress(OSError), _lock(lock, timeout):
         for reader in root.glob('readers/*'):
             with _lock(reader, 0):
@@ -131,7 +131,7 @@ def _remove_unless_read(root: Path, timeout: float = 0.):
 def remove_unread(
     folder: Path,
 ):
-    """Remove caches that no program reads, such as those left in memory by a killed one; other files stay.
+    """Remove caches that no program reads, such as those left in memory by a killed program; other files stay.
 
     Args:
         folder: Private folder of caches in memory, as in `CacheSettings.folder`.
@@ -165,20 +165,21 @@ class CacheHold:
 
 def _leave(lock: FileLock, root: Path):
     lock.release()
-    _remove_unless_read(root, timeout=1)   # seconds: for readers that come and go at the same time
+    # seconds, for readers that start and end at the same time
+    _remove_unless_read(root, timeout=1)
 
 # %% ../../nbs/datasets/75_cache.ipynb #75a0000f
 class ReaderCache(ReaderPack):
-    """Read a cache, which is kept as long as this reader, or a copy of it in this process.
+    """Read a cache, which is kept as long as this reader or a copy of it exists in this process.
 
-    It has a row for each sample of the dataset, in the same order. The row of a sample that could not be read is empty,
-    and its file is tried again, so that its error is that of the file, and a file that was repaired is read.
+    The cache has a row for each sample of the dataset, in the same order. If a sample could not be read, its row is empty,
+    and its file is tried again, so the error names the file, and a repaired file is read.
 
     Args:
         root: Folder of the cache.
-        hold: Object that ends with the last reader; None in a worker process.
+        hold: Object that is deleted with the last reader; None in a worker process.
         reader: Reader of the files.
-        encode: Makes an image of the cache from the content of a file.
+        encode: Makes the cached image from the content of a file.
     """
 
     def __init__(self,
@@ -191,7 +192,7 @@ class ReaderCache(ReaderPack):
         self.hold = hold
         rows = self.samples.columns['row']
         self._encode = encode
-        # Indexes of samples without pixels, as `encode_samples` notes them, and what reads their files
+        # Indexes of samples without pixels, as `encode_samples` stores them, and the reader of their files
         self._unread = np.sort(rows['width'][rows['height'] == 0].astype(np.int64))
         self._files = keep_rows(reader, self._unread) if len(self._unread) else None
 
@@ -217,12 +218,12 @@ class ReaderCache(ReaderPack):
 
     @property
     def pixels(self) -> str:
-        "Describe how its images differ from their files; kept as pixels, they do not, so states fit without a cache."
+        "Describe how its images differ from their files; full-size pixels do not differ, so states also fit without a cache."
         return super().pixels if self.info['made']['short_side'] else ''
 
-
+# %% ../../nbs/datasets/75_cache.ipynb #3bd77aaa
 class _Keeping(FaultPolicy):
-    "Return an error in place of a sample that cannot be read, so that its row is kept."
+    "Return an error instead of a sample that cannot be read, so that its row is kept."
 
     def attempt(self, index: int, read: Callable[[int], Any], filename: Callable[[int], str], num_samples: int = 0) -> Any:
         sample, fault = try_to_read(index, read, lambda: filename(index))
@@ -258,7 +259,7 @@ def cached_dataset(
         num_workers: Number of decoding threads; None: one per core.
 
     Returns:
-        the same samples in the same order; what `on_error` says of unreadable ones happens when they are read
+        the same samples in the same order; `on_error` applies when an unreadable sample is read
     """
     source = copy.copy(dataset)
     if isinstance(dataset, ImageDataset) and dataset.faults.on_error != 'raise':
@@ -279,7 +280,8 @@ def cached_dataset(
         if is_memory:
             os.close(open_private(folder))
         try:
-            with _lock(root.with_suffix('.lock')):   # other programs wait here, and find it
+            # other programs wait here, and then find the cache
+            with _lock(root.with_suffix('.lock')):
                 if read_pack(root) is None:
                     if is_memory:
                         remove_unread(folder)

@@ -63,8 +63,8 @@ def torch_split(
 
 # %% ../../nbs/datasets/60_factory.ipynb #b7bd7f8f
 def _create_torch(name: str, root: Any, split: str, search_split: bool, download: bool, settings: dict) -> Dataset:
-    "Make one of torchvision's data sets."
-    # torchvision reads its files when a sample is asked for, so the root is made absolute now
+    "Create one of torchvision's datasets."
+    # torchvision reads its files when a sample is read, so the root is made absolute now
     where: Any = root if root is None else absolute_path(root)
     if name in ('image_folder', 'folder'):
         folder = resolve_split(where, split) if search_split else ''
@@ -89,14 +89,14 @@ _KINDS = ('tar', 'torch', 'hfds', 'hfids', 'tfds', 'wds')
 
 
 def _split_name(name: str) -> tuple[str, str]:
-    "Divide a name into the kind of data set, in lower case, and what follows the first slash, as it is; '' is a folder."
+    "Divide a name into the kind of dataset, in lower case, and the rest after the first slash, unchanged; '' is a folder."
     kind, _, rest = name.partition('/')
     kind = kind.lower()
     return (kind, rest) if kind in _KINDS else ('', '')
 
 
 def _check_folder(name: str, root: Any, split: str | None):
-    "Raise an error if a name stands in place of the root, and warn if it stands in place of the split."
+    "Raise an error if the name was passed instead of the root, and warn if it was passed instead of the split."
     if root is None and name:
         is_root = os.path.exists(expand_home(name))
         advice = f"create_dataset('', {name!r})" if is_root else f'create_dataset({name!r}, root)'
@@ -223,7 +223,7 @@ def open_splits(
         except NoSplitError as error:
             errors.append(error)
             continue
-        # Of the files' paths
+        # A hash of the paths of the files
         identity = fingerprint(dataset) if isinstance(dataset.reader, ReaderFiles) else name
         if identity not in known:
             found[name] = dataset   # a root called val is train and val

@@ -24,7 +24,7 @@ from ..readers.file_index import load_array
 
 # %% ../../nbs/datasets/47_image_sizes.ipynb #26c00009
 def _known(base: Any) -> np.ndarray | None:
-    "Return the sizes in the reader's index, if it has them; for rotated images, only the header has the size."
+    "Return the sizes in the reader's index, if it has them; if images are rotated, only the header has the size."
     if not gives_bytes(base) or base.exif_transpose:
         return None
     return getattr(base.reader, 'image_sizes', None)
@@ -51,13 +51,13 @@ def _read_size(base: Any, index: int) -> tuple[int, int]:
 
 # %% ../../nbs/datasets/47_image_sizes.ipynb #cc1cf6c3
 def _file(dataset: Dataset) -> Path | None:
-    "Return the file that keeps the sizes; None: changes of the images could not be detected."
+    "Return the file that keeps the sizes; None: changed images could not be detected."
     if not all(map(gives_bytes, base_datasets(dataset))):
         return None
     try:
         key = content_key(dataset)
     except OSError:
-        return None   # an image is gone: who reads it knows what to do
+        return None   # an image is missing; reading it raises the error
     return None if key is None else cache_dir()/'sizes'/f'{key}.npy'
 
 
@@ -68,7 +68,7 @@ def _kept(path: Path, num: int) -> np.ndarray:
         if found.shape == (num, 2) and found.dtype == np.int32:
             return found.copy()
     except Exception:
-        pass   # it is absent or damaged; numpy raises several kinds of errors
+        pass   # missing or damaged; numpy raises several kinds of errors
     return np.zeros((num, 2), np.int32)
 
 

@@ -57,7 +57,7 @@ def join_class_maps(
 
 # %% ../../nbs/datasets/25_mixture.ipynb #cb95cb49
 def _has_labels(source: Dataset) -> bool:
-    "Return whether a sample may have a label: some have one, or the dataset does not tell."
+    "Return whether a sample may have a label: some have one, or the dataset does not know."
     try:
         return not (targets_of(source) < 0).all()
     except (TypeError, ValueError):
@@ -103,7 +103,7 @@ def whole_numbers(
             raise ValueError(
                 f'the proportion of {printable(name)} is {value!r}: must be a number above 0; to leave a source out, '
                 'make a Mixture without it')
-        exact.append(Fraction(str(value)))   # as it is written: 0.7 is 7/10
+        exact.append(Fraction(str(value)))   # as written: 0.7 is 7/10
     scale = math.lcm(*(one.denominator for one in exact))
     whole = [int(one * scale) for one in exact]
     divisor = math.gcd(*whole)

@@ -68,7 +68,7 @@ class Encoded(NamedTuple):
         height: Height as stored, pixels.
         width: Width as stored, pixels.
         what: What was done: 'as it is', 'encoded' or 'raw'.
-        fields: Further fields of its sample.
+        fields: Additional fields of its sample.
     """
     data: bytes
     ending: str
@@ -79,7 +79,7 @@ class Encoded(NamedTuple):
 
 
 class EncodedField(NamedTuple):
-    """A further field of a sample, such as a mask or a weight, to be written into a pack.
+    """An additional field of a sample, such as a mask or a weight, to be written into a pack.
 
     Args:
         name: Name of the field.
@@ -100,7 +100,7 @@ def _saved(image: Image.Image, format: str, **options: Any) -> bytes:
 
 
 def _size_below(settings: 'PackSettings', size: Sequence[int]) -> tuple[int, int] | None:
-    "Return the size to which an image of a size is made smaller; None: it stays as it is."
+    "Return the size to which an image is downscaled; None: it keeps its size."
     if not settings.short_side or min(size) <= settings.short_side:
         return None
     width, height = (max(settings.short_side, int(settings.short_side * edge / min(size))) for edge in size)
@@ -108,7 +108,7 @@ def _size_below(settings: 'PackSettings', size: Sequence[int]) -> tuple[int, int
 
 
 def _reencode(data: Buffer, source: Image.Image, settings: 'PackSettings') -> Encoded:
-    "Make an image smaller if it is to be, and encode it."
+    "Downscale an image if the settings say so, and encode it."
     pixels = Pixels(data, settings.mode, settings.exif_transpose, settings.background, settings.backend)
     image = Image.fromarray(pixels.read())
     size = _size_below(settings, image.size)
@@ -207,7 +207,7 @@ def _as_png(image: Image.Image, name: str) -> bytes:
 
 
 def _encode_image(name: str, data: Any, image: Image.Image, own: Encoded, source: Sequence[int], settings: PackSettings) -> EncodedField:
-    "Encode a further image, which gets the size of its sample's image if that was made smaller."
+    "Encode an additional image; it gets the size of its sample's image if that was downscaled."
     size = _size_below(settings, source)
     if size is None:
         if isinstance(data, Image.Image):
@@ -218,12 +218,13 @@ def _encode_image(name: str, data: Any, image: Image.Image, own: Encoded, source
         raise ImageReadError(
             f'the {name} has {image.width} × {image.height} pixels and the image {source[0]} × {source[1]}, so it cannot '
             'be made smaller with it')
-    small = image.resize((own.width, own.height), Image.Resampling.NEAREST)   # at the centers of pixels
+    # at the centers of pixels
+    small = image.resize((own.width, own.height), Image.Resampling.NEAREST)
     return EncodedField(name, 'image', _as_png(small, name), 'png')
 
-
+# %% ../../nbs/datasets/70_packing.ipynb #81b82082
 def _is_plain(value: Any) -> bool:
-    "Return whether JSON returns an equal value."
+    "Return whether JSON keeps a value."
     if isinstance(value, list):
         return all(map(_is_plain, value))
     if isinstance(value, dict):
@@ -232,7 +233,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _encode_value(name: str, value: Any, settings: PackSettings) -> EncodedField:
-    "Check a value of a further field."
+    "Check a value of an additional field."
     value = value.item() if isinstance(value, np.generic) else value
     if not _is_plain(value):
         raise ValueError(
@@ -245,7 +246,7 @@ def _encode_value(name: str, value: Any, settings: PackSettings) -> EncodedField
             'pixels would no longer fit. Omit short_side, or leave this field out and pass it where the pack is read')
     return EncodedField(name, 'value', value)
 
-
+# %% ../../nbs/datasets/70_packing.ipynb #302fceae
 def encode_fields(
     fields: Mapping[str, Any],
     own: Encoded,
@@ -254,14 +255,14 @@ def encode_fields(
     decode: Callable[[str, Any], Image.Image],
     image_fields: Collection[str] = (),
 ) -> list[EncodedField]:
-    """Encode the further fields of a sample.
+    """Encode the additional fields of a sample.
 
     Args:
         fields: Name → value: content of a file, an image, or a number, a text or a list.
         own: Encoded image of the sample.
         data: Its original: file content, or an image.
         settings: How the image was packed.
-        decode: Returns a further image; called with its name and content.
+        decode: Returns an additional image; called with its name and content.
         image_fields: Names of fields whose content is the file of an image.
     """
     encoded = []
@@ -270,7 +271,7 @@ def encode_fields(
             source = data if isinstance(data, Image.Image) else open_image(data)
             size = source.size
             if settings.exif_transpose and (read_orientation(source) or 1) > 4:
-                size = size[::-1]   # as the image is turned
+                size = size[::-1]   # as the image is rotated
             encoded.append(_encode_image(name, value, decode(name, value), own, size, settings))
         elif isinstance(value, Buffer):
             encoded.append(EncodedField(name, 'file', bytes(value), 'bin'))
@@ -280,7 +281,7 @@ def encode_fields(
 
 # %% ../../nbs/datasets/70_packing.ipynb #70a00009
 def _target_files(target: Any, values: Mapping[str, Any]) -> Iterator[tuple[str, bytes]]:
-    "Yield ending and content of the files of a target and of the values of further fields."
+    "Yield ending and content of the files of a target and of the values of additional fields."
     described = {'fields': dict(values)} if values else {}
     if isinstance(target, Integral):
         yield 'cls', str(int(target)).encode()
@@ -309,7 +310,7 @@ def write_shard(
         folder: Folder for the unfinished file, on the same disk; None: that of `path`.
 
     Returns:
-        index, target and `ROW` without the shard, then values and (size, offset) of files, if there are further fields;
+        index, target and `ROW` without the shard, then values and (size, offset) of files, if there are additional fields;
         what was done → number of images
     """
     written, kinds = [], Counter()
@@ -335,7 +336,7 @@ def write_shard(
     return written, kinds
 
 # %% ../../nbs/datasets/70_packing.ipynb #70a00040
-_AHEAD = 64   # samples that a reader is told of at a time: those after the next ones
+_AHEAD = 64   # samples that a reader prefetches at a time
 
 
 def _plain(target: Any, last: int | None, name: str) -> Any:
@@ -372,14 +373,14 @@ def read_samples(
     dataset: ImageDataset,
     indexes: Iterable[int],
 ) -> Iterator[tuple[int, Any, Any, dict[str, Any]]]:
-    """Read samples, ahead of their use; unreadable ones are an error or left out, as the dataset says.
+    """Read samples ahead of their use; `on_error` of the dataset decides whether unreadable ones are errors or left out.
 
     Args:
         dataset: Dataset to pack; its `attempt` may return an `ImageReadError` in place of a sample, which is kept.
         indexes: Indexes of its samples.
 
     Returns:
-        index; target; content of the file, an image, or an error; name → value of the further fields
+        index; target; content of the file, an image, or an error; name → value of the additional fields
     """
     indexes = [int(index) for index in indexes]
     has_labels = _has_labels(dataset)
@@ -406,7 +407,7 @@ def read_samples(
 
 # %% ../../nbs/datasets/70_packing.ipynb #cf5651fc
 def _encode(dataset: ImageDataset, settings: PackSettings, index: int, data: Any, fields: Mapping[str, Any]) -> Encoded:
-    "Create the files to write of a sample; an error that came in place of the content is raised here."
+    "Create the files of a sample; an error in place of the content is raised here."
     if isinstance(data, ImageReadError):
         raise data
     image = settings(data)
@@ -427,7 +428,7 @@ def encode_samples(
     num_workers: int,
     bar: Any,
 ) -> Iterator[tuple[int, Encoded, Any]]:
-    """Encode samples in threads, in order; unreadable ones are an error or left out, as the dataset says.
+    """Encode samples in threads, in order; `on_error` of the dataset decides whether unreadable ones are errors or left out.
 
     Args:
         dataset: Dataset to pack; where its `attempt` returns an `ImageReadError`, the file is empty, without height, and
@@ -457,7 +458,7 @@ def encode_samples(
 # %% ../../nbs/datasets/70_packing.ipynb #70a00041
 _SHARD_BYTES = 256 << 20   # a shard is about as large
 _PARTS = '.packing-{}'   # name of the folder of an unfinished split
-_TRIED = 64   # images that are encoded to know their mean size
+_TRIED = 64   # images that are encoded to estimate the mean size
 
 
 class PackPlan(NamedTuple):
@@ -472,7 +473,7 @@ class PackPlan(NamedTuple):
         per_shard: Number of samples in a shard.
         num_bytes: Expected size of the shards, bytes.
         about: Everything that the bytes of the pack depend on, as JSON.
-        fields: Name and kind of the further fields.
+        fields: Name and kind of the additional fields.
     """
     dataset: ImageDataset
     root: Path
@@ -511,7 +512,7 @@ class PackPlan(NamedTuple):
 
 # %% ../../nbs/datasets/70_packing.ipynb #cd515189
 def _warn_numbers(settings: PackSettings, fields: Iterable[EncodedField]):
-    "Warn that numbers stay as they are while images become smaller."
+    "Warn that numbers do not change when images are downscaled."
     names = [field.name for field in fields if type(field.value) in (int, float) and field.name != 'weight']
     if settings.short_side and names:
         warn_caller(
@@ -561,18 +562,18 @@ def plan_pack(
         order=zlib.crc32(order.astype('<i8').tobytes()))
     if fields:
         about.update(fields=fields, values=values_key(dataset))
-    about = json.loads(json.dumps(about))   # as it is read from its file
+    about = json.loads(json.dumps(about))   # as it will be read from its file
     return PackPlan(dataset, root, split, settings, order, per_shard, num_bytes, about, fields)
 
 # %% ../../nbs/datasets/70_packing.ipynb #70a00042
 def _save_json(path: Path, value: Any, folder: Path):
-    "Write a file, on disk when this returns; until it is whole it lies in a folder that is removed at the end."
+    "Write a file, on disk when this returns; until it is complete, it is in a folder that is removed at the end."
     with replace_file(path, folder, sync=True) as file:
         file.write(json.dumps(value, indent=1).encode() + b'\n')
 
 
 def _checksum(path: Path) -> int:
-    "CRC-32 of a file."
+    "Return the CRC-32 of a file."
     found = 0
     with path.open('rb') as file:
         while block := file.read(1 << 20):
@@ -581,16 +582,16 @@ def _checksum(path: Path) -> int:
 
 
 def _difference(path: Path, checksum: int, size: int | None = None) -> str:
-    "Say how a file differs from what was noted when it was written; '' if it does not."
+    "Say how a file differs from its size and checksum when it was written; '' if it does not."
     if not path.is_file():
         return 'is missing'
     if size not in (None, path.stat().st_size) or _checksum(path) != checksum:
         return 'has changed since it was written'
     return ''
 
-
+# %% ../../nbs/datasets/70_packing.ipynb #ba2e1e9e
 def _load_part(plan: PackPlan, number: int) -> dict[str, Any]:
-    "Read the part of the index of a finished shard; one that is missing or damaged raises ValueError."
+    "Read the part of the index of a finished shard; a missing or damaged part raises ValueError."
     path = plan.parts/f'{number}.json'
     try:
         part = json.loads(path.read_bytes())
@@ -604,7 +605,7 @@ def _load_part(plan: PackPlan, number: int) -> dict[str, Any]:
 
 
 def _check_settings(plan: PackPlan):
-    "Refuse to resume a pack that was begun with other settings."
+    "Raise ValueError if the unfinished pack was started with other settings."
     noted = plan.parts/'settings.json'
     try:
         about = json.loads(noted.read_bytes())
@@ -619,11 +620,11 @@ def _check_settings(plan: PackPlan):
 
 
 def _drop_changed(plan: PackPlan):
-    "Forget finished shards that are missing or have changed since, so that they are written again."
+    "Forget finished shards that are missing or have changed, so that they are written again."
     changed = []
     for number in plan.done:
         name = plan.shard(number)
-        with suppress(ValueError):   # of a damaged part
+        with suppress(ValueError):   # a damaged part
             part = _load_part(plan, number)
             if not _difference(plan.root/name, part['checksum'], part['size']):
                 continue
@@ -641,7 +642,7 @@ def _bytes_left(plan: PackPlan) -> float:
 
 @contextmanager
 def _saying_what_space_is_needed(plan: PackPlan) -> Iterator[None]:
-    "Say how much space a pack needs and what to do if its disk is full, unless the error is about another disk."
+    "If the disk of a pack is full, say how much space it needs and what to do; errors about other disks stay as they are."
     try:
         yield
     except OSError as error:
@@ -659,7 +660,7 @@ def _saying_what_space_is_needed(plan: PackPlan) -> Iterator[None]:
 def begin_pack(
     plan: PackPlan,
 ):
-    """Note what is packed, or resume a pack that was begun with the same plan, after checking its finished shards.
+    """Write down the plan of a pack, or resume a pack with the same plan, after checking its finished shards.
 
     Args:
         plan: What to pack.
@@ -672,7 +673,7 @@ def begin_pack(
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         plan.parts.mkdir(parents=True, exist_ok=True)
         for path in plan.parts.glob('*.tmp'):
-            path.unlink()   # of a program that was killed
+            path.unlink()   # left by a killed program
         _save_json(plan.parts/'settings.json', plan.about, plan.parts)
 
 # %% ../../nbs/datasets/70_packing.ipynb #c9de661c
@@ -748,7 +749,7 @@ class PackReport(NamedTuple):
 
 # %% ../../nbs/datasets/70_packing.ipynb #70a00043
 def _save_samples(plan: PackPlan, samples: list[tuple]):
-    "Write the index: of each sample, its index in the dataset, its target and its `ROW`."
+    "Write the index: names, targets and the `ROW` of each sample."
     known = getattr(plan.dataset.reader, 'targets', None)
     targets = [target for _, target, *_ in samples]
     if isinstance(known, LabelLists):
@@ -781,7 +782,8 @@ def _save_description(plan: PackPlan, parts: list[dict[str, Any]], alt_label: st
     info['timmdata']['splits'][plan.split] = dict(
         num_samples=sum(lengths), class_to_idx=dict(plan.dataset.class_to_idx), made=plan.about,
         shard_bytes=[part['size'] for part in parts], checksums=shards | index)
-    if plan.fields or 'target' not in plan.dataset.field_names:   # older versions of timmdata would leave this out
+    # older versions of timmdata would ignore this
+    if plan.fields or 'target' not in plan.dataset.field_names:
         info['timmdata']['splits'][plan.split].update(
             fields=plan.fields, has_target='target' in plan.dataset.field_names)
         info['timmdata']['pack_version'] = FIELDS_VERSION
@@ -791,10 +793,10 @@ def _save_description(plan: PackPlan, parts: list[dict[str, Any]], alt_label: st
 def finish_pack(
     plan: PackPlan,
 ) -> PackReport:
-    """Write the index, and at last the description, which makes the folder a pack.
+    """Write the index and then the description, which makes the folder a pack.
 
     Args:
-        plan: What was packed: all shards are written.
+        plan: What was packed; all of its shards are written.
     """
     parts = [_load_part(plan, number) for number in range(plan.num_shards)]
     bad = sorted({BadSample(*sample) for part in parts for sample in part['bad']})
@@ -803,7 +805,7 @@ def finish_pack(
     if not samples:
         for k in range(plan.num_shards):
             (plan.root/plan.shard(k)).unlink()
-        shutil.rmtree(plan.parts)   # another call begins anew
+        shutil.rmtree(plan.parts)   # another call starts over
         raise ValueError(f'no image could be read; the first error: {bad[0].cause}')
     _save_samples(plan, samples)
     is_class = all(isinstance(target, int) for _, target, *_ in samples)
@@ -836,7 +838,7 @@ def check_packable(
 
 # %% ../../nbs/datasets/70_packing.ipynb #c45b106a
 def _check_target(dataset: ImageDataset, root: Path):
-    "Refuse a folder where the files of a pack would become a part of a data set of images."
+    "Raise ValueError if the files of a pack would become part of a dataset of images."
     real = root.resolve()
     folders = data_folders(dataset.reader)
     near = (path for path in folders if path.is_relative_to(real) or real.is_relative_to(path))
@@ -852,7 +854,7 @@ def _check_target(dataset: ImageDataset, root: Path):
 # %% ../../nbs/datasets/70_packing.ipynb #70a00044
 @contextmanager
 def _locked(root: Path) -> Iterator[None]:
-    "Refuse a second packing into a folder. The lock ends with the program, however it ends."
+    "Lock a folder against a second program that packs into it; the lock ends with the program, even if it is killed."
     path = root/'.packing.lock'
     lock = FileLock(path)
     try:
@@ -863,7 +865,7 @@ def _locked(root: Path) -> Iterator[None]:
                           'another folder') from None
     except (OSError, NotImplementedError) as error:
         if not path.exists():
-            raise   # nothing can be written here
+            raise   # the folder cannot be written
         warn_caller(
             f'{root} is on a disk without locks ({error}), so a second program that packs into it would not be noticed: '
             'run only one at a time')
@@ -871,7 +873,7 @@ def _locked(root: Path) -> Iterator[None]:
         yield
     finally:
         with suppress(OSError):
-            path.unlink()   # before another program can have the lock; Windows refuses
+            path.unlink()   # before another program can take the lock; Windows refuses
         lock.release()
 
 
@@ -901,7 +903,7 @@ def write_split(
     with _locked(root):
         there = read_pack(root)
         if there and split in there['splits']:
-            # Of one that was killed at its very end
+            # Left by a program that was killed at the very end
             shutil.rmtree(root/_PARTS.format(split), ignore_errors=True)
             raise FileExistsError(
                 f'{root} already has a split {split!r}: use another folder, or remove that one')

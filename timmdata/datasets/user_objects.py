@@ -47,7 +47,7 @@ def is_ours(
 def is_open(
     value: Any,
 ) -> bool:
-    """Return whether an object may refer to others that its user can change.
+    """Return whether an object may refer to others that the user can change.
 
     Args:
         value: Any object.
@@ -58,7 +58,7 @@ def is_open(
 
 # %% ../../nbs/datasets/05_user_objects.ipynb #181a14b6
 class Reference(NamedTuple):
-    """Say where an object was found.
+    """Describe where an object was found.
 
     Args:
         path: Name of the object, such as 'dataset.transform.transforms[2].rng'.
@@ -78,7 +78,7 @@ _MANY = 100   # items of a list that are always visited
 
 
 def _in_list(path: str, value: list | tuple) -> Iterator[Reference]:
-    "Yield the items; of a long list only if they are datasets or functions, and at most a thousand."
+    "Yield the items; for a long list, only datasets or functions, at most a thousand."
     kind = list if isinstance(value, list) else tuple   # a subclass may have functions of its own
     items = kind.__iter__(value)
     if kind.__len__(value) > _MANY:
@@ -159,7 +159,7 @@ def _in_class(path: str, kind: type) -> Iterator[Reference]:
         if isinstance(item, FunctionType) or not name.startswith('__'):
             yield Reference(f'{path}.{name}', item, kind, 'shared', name)
 
-
+# %% ../../nbs/datasets/05_user_objects.ipynb #6029ab8b
 def dict_of(
     value: Any,
 ) -> dict[str, Any]:
@@ -203,7 +203,7 @@ def _in_object(path: str, value: Any) -> Iterator[Reference]:
                 yield found
         hidden.update(vars(kind))
 
-
+# %% ../../nbs/datasets/05_user_objects.ipynb #ab4c6f3e
 def _inside(path: str, value: Any) -> Iterator[Reference]:
     "Yield what an object refers to."
     if isinstance(value, (list, tuple)):
@@ -217,7 +217,7 @@ def _inside(path: str, value: Any) -> Iterator[Reference]:
     if not isinstance(value, MethodType):
         yield from _in_object(path, value)
 
-# %% ../../nbs/datasets/05_user_objects.ipynb #ab4c6f3e
+
 _LIMIT, _LONG = 20_000, 1000   # references, and characters of a path
 
 
@@ -225,14 +225,14 @@ def references(
     roots: Mapping[str, Any],
     is_leaf: Callable[[Any], bool] | None = None,
 ) -> Iterator[Reference]:
-    """Yield every reference that can be followed from some objects, near ones first; each object is opened once.
+    """Yield every reference that can be followed from some objects, nearest first; each object is opened once.
 
     Args:
         roots: Name → object.
         is_leaf: Function that decides which other objects stay closed; None: no others.
     """
     waiting = deque(Reference(name, value) for name, value in roots.items())
-    opened: dict[int, Any] = {}   # holds the objects, so that their numbers stay theirs
+    opened: dict[int, Any] = {}   # keeps the objects alive, so that their ids stay unique
     for _ in range(_LIMIT):
         if not waiting:
             return
@@ -249,7 +249,7 @@ _SIZED = list, dict, set, bytearray, deque
 
 
 def _content(value: Any) -> Any:
-    "Return what of an object may change without another object taking its place: a length, or a few numbers."
+    "Return the content of an object that can change in place: a length, or a few numbers."
     if isinstance(value, _SIZED):
         return next(kind for kind in _SIZED if isinstance(value, kind)).__len__(value)
     if isinstance(value, np.ndarray) and value.nbytes <= 1024 and value.dtype != object:
@@ -275,7 +275,7 @@ def _is_same(old: Any, new: Any) -> bool:
         return old.__self__ is new.__self__ and old.__func__ is new.__func__
     if isinstance(new, (str, bytes, int, float, complex, range, frozenset, np.generic, PurePath)):
         return old == new or old != old and new != new
-    # What they hold is compared on its own, except in long ones
+    # Their items are compared one by one, except in long ones
     return type(new) in (list, tuple, dict) and (len(new) <= _MANY or _are_equal(old, new))
 
 
@@ -301,7 +301,7 @@ class Snapshot:
     def changes(self,
         later: 'Snapshot',
     ) -> list[str]:
-        """Return the paths of what another snapshot has otherwise, or what only one of the two has.
+        """Return the paths of objects that differ between two snapshots, or that only one of them has.
 
         Args:
             later: Snapshot of the same objects, taken later.

@@ -151,7 +151,7 @@ def _cannot_be_set(found: Reference) -> bool:
 
 @dataclass
 class FoundState:
-    """Hold what has state among the user's objects.
+    """Hold the objects of the user that have state.
 
     Args:
         generators: Random generators that can be set.
@@ -166,7 +166,7 @@ class FoundState:
     foreign: list[Reference] = field(default_factory=list)
     shared: list[Reference] = field(default_factory=list)
 
-
+# %% ../../nbs/datasets/07_user_state.ipynb #0862f68e
 def _is_shared(value: Any) -> bool:
     "Return whether a copy of an object in another process shows its changes."
     if isinstance(value, torch.Tensor):
@@ -182,14 +182,14 @@ def _is_seeder(value: Any) -> bool:
 
 
 def _is_told_by_owner(found: Reference) -> bool:
-    "Return whether an object is the reader of a stream, which passes the epoch on to it."
+    "Return whether an object is the reader of a stream; the stream sets its epoch."
     return found.name == 'reader' and getattr(type(found.owner), 'set_epoch', None) is IterableImageDataset.set_epoch
 
 
 def find_state(
     roots: Mapping[str, Any],
 ) -> FoundState:
-    """Find what has state among some objects and all that they refer to.
+    """Find the objects with state among some objects and everything that they refer to.
 
     Args:
         roots: Name → object.
@@ -217,7 +217,7 @@ def find_state(
             seen.add(id(value))
             if not _is_told_by_owner(one):
                 found.listeners.append(value)
-    # One that wraps another library's generator is set with it
+    # A generator that wraps one of these is set with it
     own = [one.path for one in found.generators]
     found.foreign = [one for one in found.foreign if not any(path.startswith(f'{one.path}.') for path in own)]
     return found
@@ -239,7 +239,7 @@ def _shallow(value: Any) -> Any:
 
 
 def _copy_function(value: FunctionType) -> FunctionType:
-    "Copy a function, with variables of its own around it."
+    "Copy a function together with its closure."
     old = value.__closure__ or ()
     cells = tuple(CellType() for _ in old)
     for cell, other in zip(cells, old):
@@ -270,7 +270,7 @@ def _refer(owner: Any, found: Reference, value: Any):
 
 # %% ../../nbs/datasets/07_user_state.ipynb #0637e908
 class _Copier:
-    """Copy some generators and all objects that lead to them; what the copies refer to otherwise is shared.
+    """Copy some generators and all objects that lead to them; all other objects are shared.
 
     Args:
         roots: Name → object.
@@ -325,7 +325,8 @@ class _Copier:
             items = [*map(self.copy, value)]
             self.copies[number] = type(value)(*items) if hasattr(value, '_fields') else type(value)(items)
         else:
-            self.copies[number] = new = _shallow(value)   # first, since objects may refer to each other in a circle
+            # first, since objects may refer to each other in a circle
+            self.copies[number] = new = _shallow(value)
             for one in found:
                 _refer(new, one, self.copy(one.value))
 
@@ -358,7 +359,7 @@ def copy_generators(
 class EpochGate:
     """Let samples of one epoch enter at a time.
 
-    Invariant: `set_epoch` is called only while nobody is inside, under the lock.
+    Invariant: `set_epoch` is called only while no sample is inside, under the lock.
     """
 
     def __init__(self):
@@ -420,10 +421,10 @@ class UserState:
         self._found: FoundState | None = None
         self._gate = EpochGate()
         self._is_copy = False   # of a thread
-        self.epoch: int | None = None   # which the objects know; None: as the user left it
+        self.epoch: int | None = None   # that the objects were set to; None: as the user left it
 
     def __getstate__(self) -> dict[str, Any]:
-        return {'roots': self.roots}   # a worker finds what is in its own copies
+        return {'roots': self.roots}   # a worker searches its own copies
 
     def __setstate__(self, state: dict[str, Any]):
         self.roots = state['roots']
@@ -432,7 +433,7 @@ class UserState:
     def find(self,
         again: bool = False,
     ) -> FoundState:
-        """Return what has state.
+        """Return the objects that have state.
 
         Args:
             again: Look for it again, because objects may have been replaced.
@@ -442,7 +443,7 @@ class UserState:
         return self._found
 
     def begin_worker(self):
-        "Forget what was found in the process that this one was forked from."
+        "Forget the objects found in the process that this one was forked from."
         self._begin()
 
     def for_thread(self) -> 'UserState':
@@ -479,7 +480,7 @@ class UserState:
 
         Args:
             number: Number from `sample_seed`.
-            epoch: Epoch of the sample; None: the objects stay in theirs.
+            epoch: Epoch of the sample; None: the objects keep theirs.
             keys_globals: Seed the global generators, too.
         """
         found = self.find()
@@ -532,7 +533,7 @@ class UserState:
 
     @contextmanager
     def kept_epoch(self) -> Iterator[None]:
-        "Return to the present epoch after a block that loads samples of another one."
+        "Return to the current epoch after a block that loads samples of a different one."
         before = self.epoch
         try:
             yield
@@ -542,7 +543,7 @@ class UserState:
 
 # %% ../../nbs/datasets/07_user_state.ipynb #bb016ca8
 class ChangeWatch:
-    """Notice changes of the user's objects from pass to pass, and tell them the epoch.
+    """Notice changes of the user's objects from pass to pass, and set their epoch.
 
     Args:
         state: State of the objects.
@@ -564,7 +565,7 @@ class ChangeWatch:
             epoch: Epoch of the pass.
 
         Returns:
-            paths of what has changed since the previous call
+            paths of the objects that have changed since the previous call
         """
         state, known = self.state, self._known
         now = Snapshot(state.roots)
@@ -591,7 +592,7 @@ class AssignedTransform:
 
     Args:
         dataset: Dataset, as it was given to `create_loader`.
-        refusal: Error message, if the loader cannot use such a transform; '': it can.
+        refusal: Error message if the loader cannot use an assigned transform; '': it can.
     """
 
     def __init__(self,

@@ -188,7 +188,7 @@ def _masks(survey: Survey, choose: Callable[[Survey, np.ndarray], np.ndarray]) -
 
 
 def _has_other_size(survey: Survey, masks: np.ndarray) -> np.ndarray:
-    "Find masks whose size is not that of their image as the dataset reads it."
+    "Find masks whose size differs from that of their image as the dataset reads it."
     turned = [dataset.exif_transpose for dataset in survey.datasets.values() for _ in range(len(dataset))]
     is_turned = np.array(turned, bool) & (survey['orientation'] > 4)
     width = np.where(is_turned, survey['height'], survey['width'])
@@ -205,19 +205,19 @@ def _is_misnamed(survey: Survey) -> np.ndarray:
     return np.array(
         [format not in _FORMATS.get(extension(row), [format]) for row, format in formats])
 
-
+# %% ../../nbs/inspection/20_findings.ipynb #61600b2d
 def _leaks(survey: Survey, groups: list[np.ndarray]) -> list[np.ndarray]:
-    "Find groups that are in several splits."
+    "Select groups that are in several splits."
     return [rows for rows in groups if len({survey.splits[row] for row in rows}) > 1]
 
 
 def _conflicts(survey: Survey, groups: list[np.ndarray]) -> list[np.ndarray]:
-    "Find groups with several labels."
+    "Select groups with several labels."
     return [rows for rows in groups if len({survey.labels[row] for row in rows} - {''}) > 1]
 
 
 def _duplicates(survey: Survey, groups: list[np.ndarray]) -> list[np.ndarray]:
-    "Find groups with several samples in one split under one label."
+    "Select groups with several samples in one split under one label."
     return [
         rows for rows in groups
         if len({(survey.splits[row], survey.labels[row]) for row in rows}) < len(rows)]
@@ -253,7 +253,7 @@ KINDS = {
         'Unreadable mask', 'The mask is damaged, or it is not clear which one it is: loading the sample raises an error.',
         lambda s: _masks(s, lambda _, masks: masks['mask_error'] != b''), '{mask_error}', True),
     'mask_size': Kind(
-        'Mask of another size', 'A mask must have the size of its image, or its pixels do not fit.',
+        'Wrong mask size', 'A mask must have the size of its image, or its pixels do not fit.',
         lambda s: _masks(s, _has_other_size), 'mask {mask_width} × {mask_height}, image {width} × {height}', True),
     'mask_lossy': Kind(
         'Mask in JPEG', 'JPEG changes values at edges, so indexes occur that mean nothing: save masks as PNG.',

@@ -83,7 +83,7 @@ class Inspection:
     def __repr__(self) -> str:
         return f'Inspection({len(self.survey):,} samples, findings: {len(self.findings)})'
 
-
+# %% ../../nbs/inspection/40_inspection.ipynb #697effe6
 def _datasets_of(data: Any) -> dict[str, ImageDataset]:
     "Return the datasets by split."
     if isinstance(data, (str, os.PathLike)):
@@ -117,7 +117,7 @@ def _hash_unless(exact: bool | None) -> Callable | None:
             'not searching for similar images, which requires imagehash: pip install imagehash')
         return None
 
-
+# %% ../../nbs/inspection/40_inspection.ipynb #a6b4479e
 def inspect(
     data: ImageDataset | Mapping[str, ImageDataset] | StrPath,
     out: StrPath | None = None,

@@ -28,7 +28,7 @@ from ..core.cores import available_cores
 
 # %% ../../nbs/inspection/00_measure.ipynb #43d38a14
 MEASURES = np.dtype([
-    ('key', 'u8'),   # what the row is a measure of; 0: not measured yet
+    ('key', 'u8'),   # identifies what was measured; 0: not measured yet
     ('num_bytes', 'i8'),   # of the file
     ('digest', 'u8'),   # of its bytes: the same for the same file
     # perceptual hash: similar pictures differ in few bits; 0: not computed
@@ -48,7 +48,7 @@ def _digest(data: Any) -> int:
 
 
 def _header(image: Image.Image) -> dict[str, Any]:
-    "Read the header of an image. If EXIF or a later frame is damaged, the pixels may still be whole."
+    "Read the header of an image. Even if EXIF or a later frame is damaged, the pixels may be complete."
     found = dict(
         width=image.width, height=image.height, format=image.format or 'decoded', mode=image.mode)
     found |= dict(orientation=1, frames=1)
@@ -128,7 +128,7 @@ def open_table(
     except (FileNotFoundError, ValueError):
         table = np.zeros(0)   # missing or incomplete
     if table.dtype != MEASURES or len(table) != num_rows:
-        path.unlink(missing_ok=True)   # a program that has the old table open keeps it
+        path.unlink(missing_ok=True)   # a program that has the old table open can still use it
         table = np.lib.format.open_memmap(path, 'w+', MEASURES, (num_rows,))
     # a full disk raises an error here; while writing to the mapping it would kill the process
     if hasattr(os, 'posix_fallocate'):
@@ -142,7 +142,7 @@ def _time(path: str) -> int:
 
 
 def _dataset_key(dataset: ImageDataset, is_hashed: bool) -> int:
-    "Identify the dataset that all rows of a table are measures of."
+    "Identify the dataset that a table measures."
     root = os.path.abspath(dataset.root) if isinstance(dataset.root, (str, os.PathLike)) else ''
     # the modification time of an archive covers all its samples
     parts = fingerprint(dataset), root, _time(root), dataset.split, is_hashed

@@ -26,14 +26,14 @@ def count_bits(
     """
     return np.unpackbits(np.ascontiguousarray(numbers).view(np.uint8)).reshape(-1, 64).sum(1, dtype=np.int64)
 
-
+# %% ../../nbs/inspection/10_similar.ipynb #c5bb13d6
 def _band_masks(distance: int) -> Iterator[np.uint64]:
     "Yield the bits of every two bands."
     edges = np.linspace(0, 64, distance + 3).astype(int).tolist()
     bands = [(1 << high) - (1 << low) for low, high in pairwise(edges)]
     return (np.uint64(one | other) for one, other in combinations(bands, 2))
 
-# %% ../../nbs/inspection/10_similar.ipynb #c5bb13d6
+
 def similar_pairs(
     hashes: np.ndarray,
     distance: int,
