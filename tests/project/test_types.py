@@ -10,7 +10,7 @@ pytestmark = pytest.mark.full
 
 
 def test_types():
-    "`pyrefly check` over the package and tests/support/typed_script.py. What may be None is passed over: the code knows when it is there."
+    "`pyrefly check` over the package and tests/support/typed_script.py. Errors about values that may be None are ignored."
     done = subprocess.run([sys.executable, '-m', 'pyrefly', 'check', '--output-format=min-text'], cwd=ROOT, capture_output=True, text=True)
     errors = [line for line in done.stdout.splitlines() if line.startswith('ERROR') and '`NoneType` has no attribute' not in line]
     if errors: pytest.fail('\n'.join(errors), pytrace=False)
@@ -21,7 +21,7 @@ WORKFLOWS = sorted((ROOT/'.github/workflows').glob('*.yml'))
 
 
 def lint(*paths: Path) -> list[str]:
-    "What the linters of workflows find."
+    "Problems that the linters of workflows find."
     schema = [sys.executable, '-m', 'check_jsonschema', '--builtin-schema', 'vendor.github-workflows', *map(str, paths)]
     audit = [str(Path(sys.executable).with_name('zizmor')), '--offline', '--no-progress', '--quiet',
              '--config', str(ROOT/'.github/zizmor.yml'), *map(str, paths)]
