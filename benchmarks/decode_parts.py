@@ -112,7 +112,7 @@ def fit(features: np.ndarray, times: np.ndarray) -> np.ndarray:
 
 
 def features(way: str, data: bytes, crop: tuple) -> list[float]:
-    "The amounts that a way handles, for the costs `NAMES`; `all` and `rows` use the same decoder, so their costs per byte and per pixel are equal."
+    "Amounts that a way handles, for the costs `NAMES`; `all` and `rows` have the same costs per byte and per pixel."
     height, width = read_header(data, 'simplejpeg')
     top, _, crop_h, crop_w = crop
     bottom = (top + crop_h) / height

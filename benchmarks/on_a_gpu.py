@@ -93,7 +93,7 @@ def images_in(data: Path) -> list[Path]:
 
 
 def enlarge(data: Path, folder: Path, num_images: int) -> Path:
-    "Make a folder of exactly `num_images` links to images of `data`, from all its classes, each as often as necessary; 0: one link per image."
+    "Make a folder of exactly `num_images` links to images of `data`, from all classes, each as often as necessary; 0: one link per image."
     files = images_in(data)
     num_images = num_images or len(files)
     for number in range(num_images):
