@@ -251,7 +251,7 @@ def parser_of(description: str, works: str, rounds: int, repeats: int, batch_siz
 
 
 def chosen(a: argparse.Namespace, peers: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    "The peers that are asked for, with the options that are asked for."
+    "Return the requested peers, with the requested options."
     given = [tuple(pair.split('=', 1)) for pair in a.options]
     named = {module for module, _ in given}
     peers = [*(peer for peer in peers if peer[0] not in named), *given]
@@ -280,7 +280,7 @@ def measure(name: str, a: argparse.Namespace, peers: list[tuple[str, str]], phot
 
 
 def linked_photographs(a: argparse.Namespace, scratch: Path) -> Path:
-    "Links to the photos, so many that each worker makes the same number of batches."
+    "Links to the photos, enough for each worker to make the same number of batches."
     return linked(a.data, a.repeats, a.batch_size * a.num_workers, scratch/'photographs')
 
 

@@ -58,7 +58,7 @@ class InMemory(Dataset):
 
 
 class Labeled(InMemory):
-    "The same for our loader, which needs targets, too."
+    "The same with targets, which timmdata's loader needs."
 
     def __getitem__(self, index): return super().__getitem__(index), 0
 
@@ -94,7 +94,7 @@ def count_ours(loader) -> int:
 
 
 def runs_with(num: int, files: list[bytes], photos: Dataset) -> tuple[dict[str, Callable[[], int]], list]:
-    "What takes turns on a number of cores, and our loaders."
+    "Return what takes turns on a number of cores, and timmdata's loaders."
     runs = {f'one thread, {name}': partial(decode_all, files, decode) for name, decode in DECODERS.items()}
     for name, decode in DECODERS.items():
         loader = DataLoader(InMemory(files, decode), BATCH, num_workers=num, collate_fn=pass_on, persistent_workers=True)

@@ -1,4 +1,4 @@
-"""What it costs to decode a crop: all of the photo, the rows down to the crop's end, or its region (nvImageCodec on the CPU).
+"""The cost of decoding a crop: all of the photo, the rows down to the crop's end, or its region (nvImageCodec on the CPU).
 
     python benchmarks/decode_parts.py DIR [--photos 60] [--crops 4] [--rounds 7] [--fit]
 
@@ -37,7 +37,7 @@ def random_crop(height: int, width: int) -> tuple[int, int, int, int]:
 
 
 def at_size(data: bytes, name: str) -> bytes:
-    "The photo at another size, encoded again."
+    "The photo at a different size, re-encoded."
     if name == 'as it is':
         return data
     image = Image.open(io.BytesIO(data)).convert('RGB')
@@ -112,7 +112,7 @@ def fit(features: np.ndarray, times: np.ndarray) -> np.ndarray:
 
 
 def features(way: str, data: bytes, crop: tuple) -> list[float]:
-    "What a way handles, for the costs `NAMES`: `all` and `rows` are of one decoder, which takes as long for a byte and for a pixel."
+    "Amounts that a way handles, for the costs `NAMES`; `all` and `rows` have the same costs per byte and per pixel."
     height, width = read_header(data, 'simplejpeg')
     top, _, crop_h, crop_w = crop
     bottom = (top + crop_h) / height

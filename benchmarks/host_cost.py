@@ -1,4 +1,4 @@
-"""What a batch for a GPU costs the training process in Python, counted without a GPU.
+"""Count the Python cost of a batch for a GPU in the training process, without a GPU.
 
     python benchmarks/host_cost.py [--batch-size 256] [--rounds 25] [--out NAME]
 
@@ -52,7 +52,7 @@ class Counter(TorchDispatchMode):
 
 
 def count_calls(function: Callable) -> int:
-    "Count the calls of this library's functions, and of what they call."
+    "Count the calls of this library's functions, and of the functions that they call."
     num = 0
 
     def count(frame, event, argument):
@@ -66,7 +66,7 @@ def count_calls(function: Callable) -> int:
 
 
 def take_the_devices_way():
-    "Let images in the CPU's memory be changed as those on a device are."
+    "Process images in CPU memory as if they were on a device."
     together, here = batch_transform.together_on_device, torch.device('cpu')
     copy, alike = batch_transform.BatchTransform._copy_numbers, mixup._mix_alike
 

@@ -69,7 +69,7 @@ def say(text: str):
 
 @contextmanager
 def signs_of_life(name: str, start: float):
-    "Say once a minute that a part goes on, if it says nothing itself."
+    "Print once a minute that a part is still running, if it prints nothing itself."
     def watch():
         while not is_over.wait(5):
             if time.monotonic() - SPOKEN[0] > 55: say(f'  {name}: {(time.monotonic() - start) / 60:.0f} min')
@@ -93,7 +93,7 @@ def images_in(data: Path) -> list[Path]:
 
 
 def enlarge(data: Path, folder: Path, num_images: int) -> Path:
-    "Make a folder of exactly `num_images` links to images of `data`, from all its classes, each as often as it takes; 0: one to each."
+    "Make a folder of exactly `num_images` links to images of `data`, from all classes, each as often as necessary; 0: one link per image."
     files = images_in(data)
     num_images = num_images or len(files)
     for number in range(num_images):
@@ -136,7 +136,7 @@ class Clocks(Counter):
         return call
 
     def timed_steps(self, name: str, batches: Iterable) -> Iterator:
-        "The batches; the time to get one is added in the thread that does."
+        "Yield the batches; the time to get one is added in the thread that gets it."
         ready = iter(batches)
         advance = self.timed(name, lambda: next(ready, None))
         while (batch := advance()) is not None: yield batch
@@ -286,7 +286,7 @@ def works() -> dict[str, dict[str, Any]]:
 
 
 def transform_of(loader: Any, host: Any) -> Callable:
-    "What the prefetch thread does to a batch once it is on the device, with what a worker drew for it, if it did."
+    "Return the transform of the prefetch thread for a batch on the device, with the numbers that a worker drew, if any."
     drawn = [host.drawn] if hasattr(host, 'drawn') else []
     return lambda batch: loader.batch_transform.on_batch(batch, host.keys, *drawn)
 
@@ -310,7 +310,7 @@ def gpu_tests() -> list[Path]:
 
 
 def tests(a: argparse.Namespace) -> dict[str, Any]:
-    "The tests marked `gpu`, those that take long included; the file names those that were skipped."
+    "The tests marked `gpu`, including slow ones; the result file names those that were skipped."
     command = [sys.executable, '-m', 'pytest', '-q', '-n', '2' if a.dry_run else '4', '-p', 'no:cacheprovider', '-rs',
                '--no-fold-skipped', '-m', 'gpu', *gpu_tests()]
     found = subprocess.run(command, cwd=ROOT, env={**os.environ, 'TIMMDATA_FULL': '1'}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -332,7 +332,7 @@ def streams(a: argparse.Namespace) -> dict[str, Any]:
         return (bits * weights[:len(bits)]).sum()
 
     def pixels(images: torch.Tensor) -> torch.Tensor:
-        "The checksum of the pixels as whole numbers, which the last bit of a float does not change."
+        "Return a checksum of the pixels as integers, which the last bit of a float does not change."
         scale = [torch.tensor(values, device=images.device)[:, None, None] for values in (MEAN, STD)]
         return ((images * scale[1] + scale[0]) * 255).round().to(torch.int64).flatten().mul(places[images.device.type]).sum()
 
@@ -369,7 +369,7 @@ def streams(a: argparse.Namespace) -> dict[str, Any]:
 
 
 def exact(a: argparse.Namespace) -> dict[str, Any]:
-    "The losses of a short training, with the same seed and other workers."
+    "The losses of a short training, with the same seed and different workers."
     os.environ['CUBLAS_WORKSPACE_CONFIG'] = ':4096:8'
     torch.use_deterministic_algorithms(True)
     curves = {}

@@ -155,7 +155,7 @@ def host_cost_table(
     works: dict[str, dict[str, float]],   # written by host_cost.py: arithmetic → numbers
     before: dict[str, dict[str, float]],   # the same for commit 9e0ff73d
 ) -> str:
-    "The README's table: what a batch costs the training process in Python, before and now."
+    "The README's table: the Python cost of a batch in the training process, before and now."
     titles = {'us': 'µs', 'calls': 'Python calls', 'operations': 'torch operations', 'copies': 'copies to the device'}
     lines = [f'| before → now | {" | ".join(titles.values())} |', '|---' * (len(titles) + 1) + '|']
     for name, now in works.items():

@@ -10,7 +10,7 @@ from write_pages import root, write
 
 
 def build(out: Path) -> int:
-    "Make the site in `out`; any Sphinx warning is an error."
+    "Build the site in `out`; any Sphinx warning is an error."
     if out.exists():
         if any(out.iterdir()) and not (out/'_static/site.css').exists():
             raise SystemExit(f'{out} is not empty and not a site; name another folder with --out')

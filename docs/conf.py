@@ -24,7 +24,7 @@ templates_path = [str(write_pages.root/'docs/_templates')]
 copybutton_selector = 'div.cell_input pre, details.source pre, div.highlight-sh pre, div.highlight-python:not(.signature *) pre'
 nb_code_prompt_show, nb_code_prompt_hide = 'Imports', 'Imports'   # cells with `#| code-fold: true` say 'Drawing code'
 nb_execution_mode = 'off'
-nb_ipywidgets_js = {}   # they would come from another host
+nb_ipywidgets_js = {}   # they would be loaded from a different host
 nb_merge_streams = True
 suppress_warnings = ['myst.header']   # a heading may be two levels below the one before
 nb_render_markdown_format = 'myst'   # with tables
@@ -55,7 +55,7 @@ html_theme_options = {
 
 
 class NameAnchors(Transform):
-    "Make the slug of a heading, which for a symbol is its exact name, its id: the one in links and the toc."
+    "Use the slug of a heading as its ID, in links and the toc; the slug of a symbol is its exact name."
     default_priority = 265   # after ids are settled (260-262), before anything reads them
 
     def apply(self):
@@ -67,7 +67,7 @@ class NameAnchors(Transform):
 
 
 def finish(app, document):
-    "Link the names in backticks, and give the pictures that cells show a text for those who cannot see them."
+    "Link the names in backticks, and add alternative text to the pictures that cells show."
     docname = app.env.docname
     for code in list(document.findall(nodes.literal)):
         name = re.fullmatch(r'([A-Za-z_][\w.]*)(\([^()]*\))?', code.astext())
@@ -79,7 +79,7 @@ def finish(app, document):
     for image in document.findall(nodes.image):
         if not image.get('alt'): image['alt'] = f'Picture made by the cell above ({title})'
         image['loading'] = 'lazy'
-    if docname == 'loader':   # the search leads from each argument to its row
+    if docname == 'loader':   # the search finds the row of each argument
         for p in write_pages.package['loader.create_loader'].parameters:
             app.env.get_domain('std').note_object('confval', p.name, f'create_loader-{p.name}')
 

@@ -1,4 +1,4 @@
-"""Write the pages that Sphinx builds: the notebooks, and what griffe reads in the package for signatures and the reference."""
+"""Write the pages that Sphinx builds: the notebooks, and signatures and a reference from the package, which griffe reads."""
 import ast
 import doctest
 import json
@@ -22,16 +22,16 @@ from notebooks import default_exp, find_notebooks, join_code_cells, page_name, r
 
 nbs, settings = root/'nbs', read_settings(root)
 package = griffe.load(settings['lib_path'], search_paths=[root], allow_inspection=False, resolve_aliases=True)
-OPEN_LINES = 40   # public code of at most so many lines is shown; longer code, and what is private, is folded
+OPEN_LINES = 40   # public code of at most this many lines is shown; longer and private code is folded
 NEEDS = 'guides/find'   # the page "I want to …"
-OPEN_ROWS = 8   # a table of at most so many parameters is shown in the story
+OPEN_ROWS = 8   # a table of at most this many parameters is shown on the lesson page
 _imports, _definitions = (ast.Import, ast.ImportFrom), (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _link = re.compile(r'\]\(([^()\s#:]*)(#[^()\s]*)?\)')
 
 
 # names: public is what `__all__` lists
 def exported(module: griffe.Module) -> list[griffe.Object]:
-    "What a module offers, in order; a package may offer whole modules."
+    "Return the exports of a module, in order; a package may export whole modules."
     found = []
     for name in filter(module.members.get, map(str, module.exports or ())):
         target = module.members[name]
@@ -42,12 +42,12 @@ def exported(module: griffe.Module) -> list[griffe.Object]:
 
 
 def defined(module: griffe.Module | None) -> list[griffe.Object]:
-    "The public names that a module defines, in the order of its source."
+    "Return the public names that a module defines, in source order."
     return [o for o in module.members.values() if not o.is_alias and o.name in (module.exports or ())] if module else []
 
 
 def methods(o: griffe.Object) -> list[griffe.Object]:
-    "The public, documented methods and properties of a class, then those that it has from other classes of the package."
+    "Return the public, documented methods and properties of a class, then those inherited from other classes of the package."
     found = {}
     for owner in [o, *o.mro()] if o.is_class else []:
         for name, m in owner.members.items():
@@ -57,7 +57,7 @@ def methods(o: griffe.Object) -> list[griffe.Object]:
 
 
 def path_in_module(o: griffe.Object) -> str:
-    "`ImageDataset.filename` for a method, else the name."
+    "Return `ImageDataset.filename` for a method, otherwise the name."
     return o.path.removeprefix(f'{o.parent.module.path}.')
 
 
@@ -69,7 +69,7 @@ offered = {o.path for found in [top_level, *doors.values()] for o in found}
 # definitions
 @dataclass
 class Row:
-    "One row of a parameter table; `name` starts with * or ** where the signature has it."
+    "One row of a parameter table; `name` starts with * or ** if it does in the signature."
     name: str
     type: str
     default: str
@@ -82,7 +82,7 @@ _stars = {griffe.ParameterKind.var_positional: '*', griffe.ParameterKind.var_key
 
 
 class Symbol:
-    "What a page says about a definition: `text` is its docstring without the sections about parameters and the result."
+    "The documentation of a definition; `text` is its docstring without the sections about parameters and the result."
     def __init__(self, o: griffe.Object):
         self.o, self.name = o, path_in_module(o)
         made = next(filter(None, (o.all_members.get(name) for name in ('__init__', '__new__'))), None) if o.is_class else o
@@ -103,7 +103,7 @@ class Symbol:
         self.text = self._read(o.docstring.value if o.docstring else _comment(o) if o.is_attribute else '')
 
     def _read(self, doc: str) -> str:
-        "Take the sections that explain parameters and the result out of a docstring; return the rest."
+        "Store the sections of a docstring about parameters and the result; return the rest."
         text, *sections = _section.split(doc)
         rows = {row.name.lstrip('*'): row for row in self.rows}
         for section in sections:
@@ -124,12 +124,12 @@ class Symbol:
 
     @property
     def summary(self) -> str:
-        "The first line of the docstring; for a constant without a comment, its value."
+        "Return the first line of the docstring; for a constant without a comment, its value."
         value = str(self.o.value) if self.o.is_attribute else ''
         return ' '.join(self.text.split('\n\n')[0].split()) or f'`{value}`' * (0 < len(value) <= 60)
 
     def call(self, width: int = 84) -> str:
-        "The call as it is typed, one line where it fits, else wrapped between parameters."
+        "Return the call as it is typed, in one line if it fits, otherwise wrapped between parameters."
         if not self.is_called: return self.name
         parts, kind = [], griffe.ParameterKind
         for row, this, before in zip(self.rows, self.kinds, [None, *self.kinds], strict=False):
@@ -146,13 +146,13 @@ class Symbol:
         return '\n'.join([f'{self.name}(', *(f'    {line}' for line in lines), end]).replace('\0', ' ')
 
     def signature(self) -> list[str]:
-        "How a definition is called, and what a class is made from."
+        "Return how a definition is called, and the base classes of a class."
         bases = ', '.join(f'`{base}`' for base in getattr(self.o, 'bases', ()) if str(base) != 'object')
         call = 'class ' * self.o.is_class + self.call()
         return [f'{{.signature}}\n```python\n{call}\n```', f'{{.bases}}\nBases: {bases}' if bases else '']
 
     def doc(self) -> list[str]:
-        "The docstring: its summary, and further prose, calls and what they give."
+        "Return the docstring: its summary, further prose, and calls with their results."
         summary, _, rest = self.text.partition('\n\n')
         parts = [summary]
         for part in doctest.DocTestParser().parse(rest):
@@ -163,7 +163,7 @@ class Symbol:
         return parts
 
     def parameters(self) -> str:
-        "A table of the parameters and the result; empty where the signature says it all."
+        "Return a table of the parameters and the result; empty if the signature is enough."
         has_result = self.returns and self.returns.details
         if not any(row.type or row.details for row in self.rows) and not has_result: return ''
         code = lambda text, kind='plain': f'`{text}`{{.{kind}}}' * bool(text)   # noqa: E731
@@ -178,7 +178,7 @@ class Symbol:
         return table('docments', *([row[i] for i in used] for row in rows))
 
     def lesson(self, level: int, has_open_code: bool, is_first: bool) -> str:
-        "What the story says about it: open code says its own signature, and long tables are folded."
+        "Return what a lesson page shows: shown code needs no signature, and long tables are folded."
         summary, *calls = self.doc()
         parts = [f"{'#' * level} `{self.name}`", summary, *([] if is_first else calls), *([] if has_open_code else self.signature())]
         is_short = not has_open_code and len(self.rows) <= OPEN_ROWS
@@ -189,14 +189,14 @@ class Symbol:
         return '\n\n'.join(filter(None, parts))
 
     def complete(self, level: int) -> str:
-        "All that is said about it, and about each of its methods: the reference."
+        "Return the complete reference of the definition and of each of its methods."
         parts = [f"{'#' * level} `{self.name}`", *self.doc()]
         if not self.o.is_attribute or 'property' in self.o.labels: parts += [*self.signature(), self.parameters()]
         return '\n\n'.join(filter(None, [*parts, *(Symbol(m).complete(level + 1) for m in methods(self.o))]))
 
 
 def _comment(o: griffe.Attribute) -> str:
-    "The comment beside a constant, after those on lines of their own above it."
+    "Return the comments of a constant: those on the lines above it, then the one next to it."
     lines, above, at = o.module.lines_collection[o.filepath], [], o.lineno - 2
     while at >= 0 and re.match(r'# (?!%%|noqa)', lines[at]): above.insert(0, lines[at][2:].strip()); at -= 1
     beside = re.search(r'   # (?!noqa)(.*)', lines[o.endlineno - 1])
@@ -204,18 +204,18 @@ def _comment(o: griffe.Attribute) -> str:
 
 
 def table(kind: str, *rows: list[str]) -> str:
-    "A markdown table; the first row is its head."
+    "Return a markdown table; the first row is its header."
     lines = ['| ' + ' | '.join(' '.join(cell.split()).replace('|', r'\|') for cell in row) + ' |' for row in rows]
     return '\n'.join([f'{{.{kind}}}', lines[0], '|---' * len(rows[0]) + '|', *lines[1:]])
 
 
 def fold(kind: str, summary: str, text: str, is_open: bool = False) -> str:
-    "A part of a page that opens when it is asked for, or when a link leads into it."
+    "Return a part of a page that opens on a click, or when a link points into it."
     return f'<details {"open " * is_open}class="{kind}">\n<summary>{summary}</summary>\n\n{text}\n\n</details>' if text else ''
 
 
 def repository(path: str) -> str:
-    "The address of a file of the repository on its host."
+    "Return the address of a repository file on its host."
     return f"{settings['git_url']}/{'tree' if (root/path).is_dir() else 'blob'}/{settings['branch']}/{path}"
 
 
@@ -236,11 +236,11 @@ class Page:
         named = re.findall(r'[A-Za-z_]\w*', ' '.join(re.findall('`[^`\n]+`', '\n'.join(prose[:2]))))
         self.offered = [o for o in self.symbols if not o.is_attribute
                         and (o in top_level or (o.path in offered if self.folder else o.name in named))]
-        self.offered = sorted(self.offered, key=lambda o: (o not in top_level, o.name not in named))   # what users need, first
+        self.offered = sorted(self.offered, key=lambda o: (o not in top_level, o.name not in named))   # first what users need
         self.first = next((o for o in self.offered if o.docstring and '>>> ' in o.docstring.value), None)   # its call is at the top
 
     def top(self) -> str:
-        "Title, subtitle and where the page comes from."
+        "Return title, subtitle and source of the page."
         links = [f"[Notebook]({repository(f'nbs/{self.path}')})"]
         if self.name == 'index':
             links = [f"[GitHub]({settings['git_url']})", f"[Version {settings['version']}]({repository('CHANGELOG.md')})", *links]
@@ -250,7 +250,7 @@ class Page:
         return f"# {self.title}\n\n{subtitle}{{.page-links}}\n{' '.join(links)}"
 
     def link(self, m: re.Match) -> str:
-        "A markdown link with its target on this site, or on the repository's host."
+        "Return a markdown link to a target on this site or on the repository's host."
         path, anchor = m[1], m[2] or ''
         target = normpath(f'nbs/{self.folder}/{path}')
         if not target.startswith('nbs/') and (root/target).exists(): return f']({repository(target)}{anchor})'
@@ -258,7 +258,7 @@ class Page:
         return f"]({page_name(path).replace('.html', '.ipynb') if path.endswith('.ipynb') else path}{anchor})"
 
     def markdown(self, text: str) -> str:
-        "A markdown cell; a drawing is a part of the page: its links work, it takes on the page's colors, phones show `NAME-tall.svg`."
+        "Return a markdown cell; a drawing becomes part of the page: links work, it uses the page's colors, phones show `NAME-tall.svg`."
         def drawing(m):
             files = [o for o in (nbs/self.folder/f'{m[1]}.svg', nbs/self.folder/f'{m[1]}-tall.svg') if o.exists()]
             kinds = [' wide', ' tall'] if len(files) > 1 else ['']
@@ -267,7 +267,7 @@ class Page:
         return re.sub(r'!\[[^\]]*\]\((\S+)\.svg\)', drawing, _link.sub(self.link, text))
 
     def source(self, code: str) -> str:
-        "An exported cell: constants in full, definitions folded unless they are a part of the story, imports not at all."
+        "Return an exported cell: constants in full, definitions folded unless their code is shown, without imports."
         body = [node for node in ast.parse(code).body if not isinstance(node, _imports)]
         if not body: return ''
         names = [node.name for node in body if isinstance(node, _definitions)]
@@ -283,7 +283,7 @@ class Page:
         return f'{anchors}\n\n{text}'
 
     def code(self, cell: dict, directives: list[str], text: str) -> dict | None:
-        "A code cell that is not exported; what directives asked for becomes tags."
+        "Return a code cell that is not exported; its directives become tags."
         has_picture = any(mime.startswith('image/') for o in cell['outputs'] for mime in o.get('data', {}))
         is_folded = 'code-fold: true' in directives
         tags = ['remove-input'] * ('echo: false' in directives)
@@ -293,7 +293,7 @@ class Page:
         return {**cell, 'source': text, 'metadata': {'tags': tags, **prompts}, 'execution_count': None}
 
     def notebook(self) -> dict:
-        "The page as a notebook: exported cells become what is said about their definitions, and the code."
+        "Return the page as a notebook: exported cells become the documentation of their definitions, and the code."
         cells, level = [], 1
 
         def add(text): cells.append(dict(cell_type='markdown', id=f'text-{len(cells)}', metadata={}, source=text))
@@ -316,7 +316,7 @@ class Page:
         return dict(cells=cells, metadata=dict(language_info=dict(name='python', pygments_lexer='ipython3')), nbformat=4, nbformat_minor=5)
 
     def open(self, cells: list[dict], add):
-        "Put the line of names below a call that opens the page, else below the first result, else below the first words."
+        "Put the line of names below the call that opens the page, otherwise below the first result, otherwise below the first text."
         names = '<span id="reference"></span>\n\n{.names}\n' + ' '.join(f'`{o.name}`' for o in self.offered)
         at = next((k for k, cell in enumerate(cells) if '\n## ' in '\n' + cell['source']), len(cells))
         result = next((k for k, cell in enumerate(cells[:at]) if cell.get('outputs')), 1)
@@ -325,7 +325,7 @@ class Page:
 
 
 def is_open(code: str) -> bool:
-    "Is the code of a cell a part of the story: public and short?"
+    "Return whether the code of a cell is shown: public and short code is."
     names = [node.name for node in ast.parse(code).body if isinstance(node, _definitions)]
     return not all(name[0] == '_' for name in names) and len(code.strip('\n').split('\n')) <= OPEN_LINES
 
@@ -336,7 +336,7 @@ headings = {name for page, name in anchors.values()}
 
 
 def slug(title: str) -> str:
-    "The anchor of a heading: a symbol's own name, else GitHub's rule."
+    "Return the anchor of a heading: the name of a symbol, otherwise GitHub's rule."
     if title in headings: return title
     name = re.sub(r'[^\w\- ]', '', title.strip().lower()).replace(' ', '-')
     return f'{name}-section' if name in headings else name   # a heading `Demo` leaves `demo` to the function
@@ -348,15 +348,15 @@ for door, found in [*((f'{name}.', found) for name, found in doors.items()), (''
 
 
 def find(name: str, docname: str) -> tuple[str, str] | None:
-    "The page and anchor of a name in a sentence of a page: a name of the page's module, of the top level, or with its module."
+    "Return the page and anchor of a name used on a page: one of the page's module, of the top level, or with its module."
     here = [p.module.path for p in pages.values() if p.module and docname in (p.name, f'{p.folder}/reference'.lstrip('/'))]
     names = [f'{module}.{name}' for module in here] + [name]
     return next(filter(None, (_known.get(name.removeprefix(f'{package.name}.')) for name in names)), None)
 
 
-# the pages that no notebook gives: docs/_templates/pages
+# the pages without a notebook: docs/_templates/pages
 class Group:
-    "A part of the sidebar; a package, which has a sentence, is folded and has a page of its own."
+    "A part of the sidebar; a package, which has a sentence, is folded and has its own page."
     def __init__(self, caption: str, value: list[str] | str):
         self.caption, self.sentence = caption, value if isinstance(value, str) else ''
         self.heading = f'{caption} · {value}' if self.sentence else caption
@@ -368,7 +368,7 @@ class Group:
 
 
 def read_toc() -> list[Group]:
-    "The sidebar as toc.yaml says: guides, the loader, then packages as a sample passes them."
+    "Return the sidebar from toc.yaml: guides, the loader, then packages in the order in which a sample passes them."
     groups = [Group(*item) for item in yaml.safe_load((root/'docs/toc.yaml').read_text(encoding='utf-8')).items()]
     if lost := pages.keys() - {'index'} - {page.name for group in groups for page in group.pages}:
         raise ValueError(f'toc.yaml does not name {", ".join(sorted(lost))}')
@@ -376,7 +376,7 @@ def read_toc() -> list[Group]:
 
 
 def index(symbols: list[Symbol]) -> str:
-    "A table of names with their first sentences; constants come last."
+    "Return a table of names with their first sentences; constants come last."
     ordered = sorted(symbols, key=lambda s: s.o.is_attribute)
     link = '<a class="reference internal" href="{}.html#{}"><code class="docutils literal">{}</code></a>'
     return table('api', ['Name', ''], *([link.format(*anchors[s.o.path], s.name), s.summary] for s in ordered))
@@ -387,14 +387,14 @@ _need = re.compile(r'^- \[(.+?)\]\(([^)#]+[.]ipynb)(#[^)]*)?\)(?: *<!-- (.*?) --
 
 @dataclass
 class Need:
-    "A task of the page \"I want to …\": where it is explained, and other search terms for it, a comment behind the link."
+    "A task of the page \"I want to …\": where it is explained, and other search terms, from a comment after the link."
     page: Page
     anchor: str
     words: str
 
 
 def read_needs() -> dict[str, Need]:
-    "Each task by its sentence."
+    "Return the tasks by their sentences."
     text = '\n'.join(cell['source'] for cell in pages[NEEDS].cells)
     by_path = {page.path: page for page in pages.values()}
     return {m[1]: Need(by_path[normpath(f'{pages[NEEDS].folder}/{m[2]}')], m[3] or '', m[4] or '') for m in _need.finditer(text)}

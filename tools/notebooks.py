@@ -1,4 +1,4 @@
-"What the tools and tests know about the notebooks: where they are, their directives, their pages."
+"Functions about notebooks for the tools and tests: where they are, their directives, their pages."
 import ast
 import json
 import re
@@ -11,20 +11,20 @@ DIRECTIVE = re.compile(r'\s*#\s*\|')
 
 
 def find_notebooks(base: Path = root) -> list[Path]:
-    "All notebooks under `base` in reading order, without hidden and underscored folders and files."
+    "Return all notebooks under `base` in reading order, without folders and files whose names begin with `.` or `_`."
     found = (base/'nbs').rglob('*.ipynb')
     return sorted(p for p in found if not any(s.startswith(('.', '_')) for s in p.relative_to(base).parts))
 
 
 def read_notebook(path: Path) -> dict:
-    "The notebook at `path` as a dict, each cell's source as one string."
+    "Return the notebook at `path` as a dict, with each cell's source as one string."
     nb = json.loads(path.read_text(encoding='utf-8'))
     for cell in nb['cells']: cell['source'] = ''.join(cell['source'])
     return nb
 
 
 def split_cell(source: str) -> tuple[list[str], str]:
-    "The leading `#|` directives of a code cell, as `'name args'` strings, and the code below them."
+    "Return the leading `#|` directives of a code cell, as `'name args'` strings, and the code below them."
     lines, directives = source.split('\n'), []
     while lines and (not lines[0].strip() or DIRECTIVE.match(lines[0])):
         text = DIRECTIVE.sub('', lines.pop(0)).strip()
@@ -33,7 +33,7 @@ def split_cell(source: str) -> tuple[list[str], str]:
 
 
 def join_code_cells(cells: list[dict]) -> list[dict]:
-    "The cells, where code cells without directives are one if no output stands between them: README and the landing page."
+    "Join code cells without directives if there is no output between them, for README and the landing page."
     def is_plain(cell): return cell['cell_type'] == 'code' and not split_cell(''.join(cell['source']))[0]
 
     joined = []
@@ -45,17 +45,17 @@ def join_code_cells(cells: list[dict]) -> list[dict]:
 
 
 def needed(source: str) -> list[str]:
-    "The frameworks that a code cell needs, which the development environment lacks: its flags, such as `#| lightning`."
+    "Return the frameworks that a code cell needs and the development environment does not have: its flags, such as `#| lightning`."
     return [directive for directive in split_cell(source)[0] if directive in FRAMEWORKS]
 
 
 def keeps_output(source: str) -> bool:
-    "Whether a code cell is not run and keeps its stored output: `#| eval: false`, or a framework that is not installed."
+    "Return whether a code cell is not run and keeps its stored output: `#| eval: false`, or a missing framework."
     return 'eval: false' in split_cell(source)[0] or any(find_spec(name) is None for name in needed(source))
 
 
 def default_exp(nb: dict) -> str | None:
-    "The module that `nb` exports to, such as `'loader'`, or None."
+    "Return the module that `nb` exports to, such as `'loader'`, or None."
     for cell in nb['cells']:
         if cell['cell_type'] != 'code': continue
         for directive in split_cell(cell['source'])[0]:
@@ -64,14 +64,14 @@ def default_exp(nb: dict) -> str | None:
 
 
 def page_name(path: str) -> str:
-    "The page of the notebook at `path`, relative to nbs/: `46_loader.ipynb` becomes `loader.html`."
+    "Return the page of the notebook at `path`, relative to nbs/: `46_loader.ipynb` becomes `loader.html`."
     folder, _, name = path.rpartition('/')
     page = re.sub(r'^\d+[a-z]?_', '', name).removesuffix('.ipynb') + '.html'
     return f'{folder}/{page}' if folder else page
 
 
 def read_settings(base: Path = root) -> dict[str, str]:
-    "The `[DEFAULT]` section of settings.ini."
+    "Return the `[DEFAULT]` section of settings.ini."
     config = ConfigParser(delimiters=['='], interpolation=None)
     config.read(base/'settings.ini', encoding='utf-8')
     return dict(config['DEFAULT'])
@@ -82,13 +82,13 @@ FRAMEWORKS = frozenset(read_settings()['tst_flags'].split()) - {'notest'}
 
 
 def site_url(base: Path = root) -> str:
-    "Address of the documentation site, without a slash at its end."
+    "Return the address of the documentation site, without a trailing slash."
     settings = read_settings(base)
     return settings['doc_host'].rstrip('/') + '/' + settings['doc_baseurl'].strip('/')
 
 
 def run_definitions(path: Path, namespace: dict):
-    "Run those cells of a notebook that only import or define, in `namespace`: its classes and functions without the rest."
+    "Run the cells of a notebook that only import or define, in `namespace`."
     for k, cell in enumerate(read_notebook(path)['cells']):
         if cell['cell_type'] != 'code': continue
         tree = ast.parse(split_cell(cell['source'])[1])

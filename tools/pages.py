@@ -1,4 +1,4 @@
-"""Run nbdev_test, and check that each page says what it has stored: python tools/pages.py [OPTION OF nbdev_test ...]
+"""Run nbdev_test, and check that each cell still gives its stored output: python tools/pages.py [OPTION OF nbdev_test ...]
 
 nbdev_test finds cells that fail. A cell also fails here if what it prints or returns is not what its page shows, or if it takes more
 than five minutes. Cells that need a framework (`#| lightning`) run if their flags are given: `--flags 'lightning keras'`.
@@ -9,25 +9,25 @@ import nbdev.test
 from execnb.shell import CaptureShell
 
 TIMEOUT = 300   # seconds, for one cell
-MEASURE_TIME = ('measure/10_stages.ipynb', 'measure/20_diagnosis.ipynb', 'guides/faster.ipynb')   # they never say the same twice
+MEASURE_TIME = ('measure/10_stages.ipynb', 'measure/20_diagnosis.ipynb', 'guides/faster.ipynb')   # their output differs in each run
 # what differs from run to run: addresses, temporary paths, times and rates
 VOLATILE = re.compile(r'0x[0-9a-f]+|/tmp/\S+|\d[\d.,]*(?= ?(?:s|ms|µs|us|seconds?|(?:images|samples|img)/s|[KMG]B/s)\b)')
 run_page = nbdev.test.test_nb
 
 
 class StaleOutput(Exception):
-    "A cell does not say what its page shows."
+    "The output of a cell differs from the stored one."
 
 
 def read_text(outputs: list) -> str:
-    "Return what a cell has printed and returned, without what differs from run to run."
+    "Return what a cell printed and returned, without parts that differ from run to run."
     texts = [output['text'] if output['output_type'] == 'stream' else output['data'].get('text/plain', '') for output in outputs
              if output['output_type'] == 'execute_result' or output.get('name') == 'stdout']
     return VOLATILE.sub('…', ''.join(map(''.join, texts))).strip()
 
 
 class PageShell(CaptureShell):
-    "The shell in which nbdev_test runs a page; a cell whose output is not the stored one fails."
+    "The shell in which nbdev_test runs a page; a cell fails if its output differs from the stored one."
 
     def __init__(self, path):
         super().__init__(path, timeout=TIMEOUT)
@@ -45,7 +45,7 @@ class PageShell(CaptureShell):
 
 
 def test_page(*args, **options):
-    "Run a page as nbdev_test does, in a shell that compares."
+    "Run a page like nbdev_test, in a shell that compares outputs."
     nbdev.test.CaptureShell = PageShell
     return run_page(*args, **options)
 

@@ -1,4 +1,4 @@
-"README.md and its pictures, written from nbs/index.ipynb by `tools/save.py`."
+"Write README.md and its pictures from nbs/index.ipynb; `tools/save.py` calls this."
 import base64
 import posixpath
 import re
@@ -13,8 +13,8 @@ IMAGE_SUFFIX = {'image/jpeg': 'jpg', 'image/png': 'png'}
 
 
 def rewrite_links(text: str, base: Path) -> str:
-    "Point links to notebooks at the site, once it is published, and all others at their place in the repository."
-    is_published = read_settings(base).get('site_is_published') == 'True'   # until then, the address leads nowhere
+    "Point links to notebooks at the site, after it is published, and all others at files in the repository."
+    is_published = read_settings(base).get('site_is_published') == 'True'   # until then, the address does not exist
     pages = {p.relative_to(base/'nbs').as_posix() for p in find_notebooks(base)}
 
     def rewrite(match):
@@ -35,14 +35,14 @@ def rewrite_links(text: str, base: Path) -> str:
 
 
 def describe(markdown: str) -> str:
-    "The last paragraph of a markdown cell as plain text: what a screen reader says for the picture below it."
+    "Return the last paragraph of a markdown cell as plain text, which a screen reader reads for the picture below it."
     paragraph = markdown.strip().split('\n\n')[-1]
     plain = LINK.sub(r'\2', re.sub(r'^[>#\s]+', '', paragraph))
     return ' '.join(re.sub(r'[`*\[\]]', '', plain).split()).rstrip(':')
 
 
 def render_output(output: dict, name: str, alt: str) -> tuple[str, bytes | None]:
-    "One output of a code cell as markdown, and the bytes of the picture file `name` (without suffix) if it is one."
+    "Return an output of a code cell as markdown, and the bytes of the picture file `name` (without suffix) if it is a picture."
     if output['output_type'] == 'stream':
         text = ''.join(output['text']).rstrip('\n')
         return (f'```text\n{text}\n```', None) if output['name'] == 'stdout' and text else ('', None)
@@ -55,7 +55,7 @@ def render_output(output: dict, name: str, alt: str) -> tuple[str, bytes | None]
 
 
 def render(nb: dict, base: Path = root) -> tuple[str, dict[str, bytes]]:
-    "The README of the index notebook `nb`, and its pictures: path in the repository -> bytes."
+    "Return the README of the index notebook `nb`, and its pictures: path in the repository -> bytes."
     blocks, pictures, alt = [WARNING], {}, ''
     for cell in join_code_cells(nb['cells']):
         if cell['cell_type'] == 'markdown':
@@ -75,7 +75,7 @@ def render(nb: dict, base: Path = root) -> tuple[str, dict[str, bytes]]:
 
 
 def write_readme(base: Path = root):
-    "Write README.md and its pictures under `base`; a picture that the notebook no longer has is removed."
+    "Write README.md and its pictures under `base`; pictures that the notebook no longer has are removed."
     index = base/'nbs/index.ipynb'
     if not index.exists(): raise SystemExit('there is no nbs/index.ipynb to write README.md from')
     text, pictures = render(read_notebook(index), base)

@@ -41,7 +41,7 @@ def kernel_env(extra: dict[str, str] | None = None) -> dict[str, str]:
 
 
 def join_streams(outputs: list[nbformat.NotebookNode]) -> list[nbformat.NotebookNode]:
-    "Join neighboring pieces of one stream: a busy machine cuts them at other places."
+    "Join neighboring pieces of one stream, because a busy machine splits them differently."
     found = []
     for output in outputs:
         before = found[-1] if found else {}
@@ -88,7 +88,7 @@ def write_all():
 
 if __name__ == '__main__':
     pages = find_pages(sys.argv[1:])
-    write_all()   # the kernel imports what the pages export
+    write_all()   # the kernel imports the exported modules
     for page in pages:
         print(page.relative_to(root), flush=True)
         nbformat.write(execute(page), page)

@@ -1,4 +1,4 @@
-"The entrance to work on samples and batches, alone."
+"`as_in_new_thread` and copies to a device, tested alone."
 import threading
 
 import numpy as np

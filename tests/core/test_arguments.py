@@ -1,4 +1,4 @@
-"Arguments as one object, beside Python's own calls and signatures."
+"Arguments as one object, compared with Python's own calls and signatures."
 import inspect
 import linecache
 import os
@@ -34,7 +34,7 @@ from timmdata.workers.settings import WorkerSettings
 PARAMETERS = inspect.signature(create_loader).parameters
 ROUTED = [AugmentSettings, BatchSettings, BatchTransformSettings, DecodeSettings, ErasingSettings, OrderSettings, WorkerSettings,
           create_batch_schedule, View]
-# None here means what other arguments say there
+# None means that other arguments decide
 RESOLVED = {('BatchSettings', 'drop_last'), ('create_batch_schedule', 'drop_last'), ('DecodeSettings', 'scaled_decode'),
             ('OrderSettings', 'shuffle'), ('WorkerSettings', 'pin_memory'), ('View', 'gaussian_blur_radius')}
 
@@ -98,11 +98,11 @@ def test_a_reader_warns_at_the_users_line_with_the_category(tmp_path):
     assert [(one.filename, one.category) for one in heard] == [(__file__, UserWarning), (__file__, RuntimeWarning)]
 
 
-# ---- a warning shows the line of the user's program, whatever lies between
+# ---- a warning shows the line of the user's program, whatever code is in between
 
 @pytest.fixture(scope='module')
 def warned_about(tmp_path_factory):
-    "A folder with a file that is left out, and others of which timmdata warns."
+    "A folder with a file that is skipped, and others about which timmdata warns."
     root = tmp_path_factory.mktemp('warned')
     for name in ('cat/a.png', 'cat/b.heic', 'flat/c.png'):
         (root/name).parent.mkdir(exist_ok=True)
@@ -118,7 +118,7 @@ SMALL = dict(input_size=8, batch_size=4, device='cpu', num_workers=0)
 # a function of an installed package, such as Lightning's trainer
 INSTALLED = dict(__name__='lightning.trainer', __file__=os.path.join(sysconfig.get_path('purelib'), 'lightning', 'trainer.py'))
 exec(compile('def call(function, *args): return function(*args)', INSTALLED['__file__'], 'exec'), INSTALLED)
-# each on a line of its own, which the warning must name
+# each on its own line, which the warning must name
 WARNED = {
     'folder': lambda root: ImageDataset(root/'cat'),
     'folder, by create_dataset': lambda root: create_dataset('', root/'cat', 'train'),
@@ -141,7 +141,7 @@ WARNED = {
 
 
 def named_line(call) -> str:
-    "The line that warnings name, all the same one."
+    "Return the line that all warnings name."
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter('always')
         call()
@@ -165,7 +165,7 @@ def test_frames_of_installed_packages_are_passed_over(warned_about):
 
 
 class Skipping(Dataset):
-    "As datasets of this package, which skip what cannot be read."
+    "Skip samples that cannot be read, like the datasets of this package."
     def __len__(self): return 1
     exec(compile("def __getitem__(self, index):\n warn('of a sample')\n return 0", 'dataset.py', 'exec'),
          dict(warn=warn_caller, __name__='timmdata.datasets.skipping'), locals())

@@ -1,4 +1,4 @@
-"How many cores a process may use: on fake trees of control groups, and as one of several ranks."
+"How many cores a process may use: with fake control groups, and as one of several ranks."
 import os
 
 import pytest
@@ -29,15 +29,15 @@ def test_the_quota_of_a_container(make, text, expected, tmp_path): assert cpu_qu
 def test_without_control_groups_there_is_no_quota(tmp_path):
     assert cpu_quota(str(tmp_path)) is None
     version_1(tmp_path, '200000', '')
-    assert cpu_quota(str(tmp_path)) is None   # half a tree
+    assert cpu_quota(str(tmp_path)) is None   # an incomplete tree
 
 
 @pytest.mark.parametrize('own, parent, quota, ranks, expected', [
     (64, 64, None, None, 64), (64, 64, None, '1', 64), (64, 64, None, '8', 8), (64, 64, None, '7', 9), (4, 4, None, '8', 1),
     (64, 64, 2, None, 2), (64, 64, 2, '8', 1), (64, 64, 16, '8', 2), (64, 64, 0.2, None, 1), (64, 64, 1.6, None, 2), (4, 4, 16, None, 4),
-    (8, 64, None, '8', 8),     # the launcher has bound each rank to cores of its own
-    (32, 64, None, '8', 8),    # or to those of its half of the machine
-    (16, 16, None, '2', 8),    # a container of fewer cores, which its ranks share
+    (8, 64, None, '8', 8),     # the launcher has bound each rank to its own cores
+    (32, 64, None, '8', 8),    # or to half of the machine
+    (16, 16, None, '2', 8),    # a container with fewer cores, which its ranks share
     (8, 64, 16, '8', 2),
     (64, 64, None, 'many', 64), (64, 64, None, '0', 64), (64, 64, None, '', 64)])
 def test_ranks_of_a_machine_share_its_cores(own, parent, quota, ranks, expected, monkeypatch):
@@ -60,7 +60,7 @@ def test_a_parent_that_cannot_be_asked_changes_nothing(monkeypatch):
 
 
 def test_a_system_without_affinity_has_the_cores_of_the_machine(monkeypatch):
-    "As macOS and Windows."
+    "Such as macOS and Windows."
     monkeypatch.delattr(os, 'sched_getaffinity', raising=False)
     monkeypatch.setattr(os, 'cpu_count', lambda: 12)
     monkeypatch.setattr(cores, 'cpu_quota', lambda: None)

@@ -1,4 +1,4 @@
-"Sizes in bytes, as they are read and written; indexes and arrays."
+"Reading and writing sizes in bytes; indexes and arrays."
 import random
 
 import numpy as np
@@ -23,7 +23,7 @@ def test_what_is_written_is_read_as_about_the_same():
 @pytest.mark.parametrize('value', [
     5, -5, np.int8(5), np.uint64(5), np.array(5), torch.tensor(5), torch.tensor([5]), torch.tensor(5, dtype=torch.uint8)], ids=repr)
 def test_integers_of_any_type_are_indexes(value):
-    "As Python's own lists take them."
+    "Python lists accept the same."
     assert check_index('it', value) == range(-9, 9)[int(value) + 9] and type(check_index('it', value)) is int
 
 

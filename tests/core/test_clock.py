@@ -1,4 +1,4 @@
-"The clock of the pipeline: each moment belongs to one stage, in the thread that asked."
+"The clock of the pipeline: each moment belongs to one stage, in the thread that turned it on."
 import threading
 import time
 

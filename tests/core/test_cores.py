@@ -1,4 +1,4 @@
-"One core for our threads, and the setting of all others as it was."
+"The library's threads use one core; the setting of all other threads is unchanged."
 import copy
 import os
 import pickle
@@ -22,7 +22,7 @@ def two_cores(): torch.set_num_threads(2)
 
 
 def in_a_new_thread(function):
-    "What a function returns in a thread that has not used torch before."
+    "Return what a function returns in a thread that has not used torch before."
     found = []
     thread = threading.Thread(target=lambda: found.append(function()))
     thread.start()
@@ -52,7 +52,7 @@ def test_threads_that_start_together_restore_the_number():
 
 
 class Looking(DeviceTransform):
-    "Looks, in the middle of its work, at the cores of its thread and of one that the user starts meanwhile."
+    "Record, while working, the number of cores of this thread and of a thread that the user starts at that time."
     def apply(self, fields, drawn):
         self.found = torch.get_num_threads(), in_a_new_thread(torch.get_num_threads)
         return fields

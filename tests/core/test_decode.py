@@ -1,4 +1,4 @@
-"Every odd kind of file in every mode, against Pillow; and bytes damaged at random."
+"Every unusual kind of file in every mode, compared with Pillow; and randomly damaged bytes."
 import gzip
 import io
 import pickle
@@ -27,7 +27,7 @@ READABLE = [name for name in ODDITIES if name not in UNREADABLE]
 
 
 def test_oddities_are_what_their_names_promise(samples):
-    "Else the tests of odd files, here and elsewhere, would not test what they say."
+    "Otherwise, the tests of unusual files, here and elsewhere, would not test what they claim."
     odd = samples/'oddities'
     assert {path.name for path in odd.iterdir()} == set(ODDITIES) == {*MODES, *UNREADABLE}
     for name, error in UNREADABLE.items():
@@ -76,7 +76,7 @@ def test_16_bits_are_scaled(format):
     image = decode_image(data, 'L')
     assert np.array_equal(numbers(image), np.rint(values / 257).astype(np.uint8)) and numbers(image).max() == 255
     assert numbers(decode_image(data, 'RGB')).shape == (64, 64, 3)
-    assert np.array_equal(numbers(decode_image(Image.fromarray(values), 'L')), numbers(image))   # of one that is decoded already
+    assert np.array_equal(numbers(decode_image(Image.fromarray(values), 'L')), numbers(image))   # of an image that is already decoded
     assert np.array_equal(numbers(decode_image(Image.open(io.BytesIO(data)), 'L')), numbers(image))   # in mode I or I;16, by version
 
 
@@ -84,14 +84,14 @@ def test_16_bits_are_scaled(format):
                          [Image.new('F', (3, 3), 0.5), Image.new('I', (3, 3), 70000), Image.new('I', (3, 3), 200),
                           Image.new('I', (3, 3), -1)], ids=['float', 'too large', 'small', 'negative'])
 def test_numbers_without_a_white_are_refused(image):
-    "Whatever the values are: white is not guessed from them."
+    "White is not guessed, whatever the values are."
     for data in encoded(image, 'tiff'), image:
         with pytest.raises(ImageReadError, match='32-bit image.*no fixed white level: convert'): decode_image(data)
     assert decode_image(encoded(image, 'tiff'), None).mode == image.mode
 
 
 def gray_tiff(values: np.ndarray, bits: int, photometric: int = 1, sample_format: int = 1) -> bytes:
-    "An uncompressed TIFF of one strip (TIFF 6.0); samples of 12 bits are packed, two in three bytes."
+    "An uncompressed TIFF of one strip (TIFF 6.0); 12-bit samples are packed, two in three bytes."
     if bits == 12:
         first, second = values.astype(int).ravel().reshape(-1, 2).T
         packed = np.stack([first >> 4, (first & 15) << 4 | second >> 8, second & 255], 1).astype(np.uint8).tobytes()
@@ -110,7 +110,7 @@ RAMP = np.tile(np.linspace(0, 1, 64), (8, 1))
 @pytest.mark.parametrize('bits, dtype', [(8, np.uint8), (12, np.uint16), (16, np.uint16)])
 @pytest.mark.parametrize('photometric', [1, 0], ids=['black is zero', 'white is zero'])
 def test_the_bits_of_a_tiff_say_what_is_white(bits, dtype, photometric, top):
-    "Also of a dark image, in which no pixel is white; numbers of pixels are numpy's."
+    "Also for a dark image without a white pixel; the expected values come from numpy."
     values = np.rint(RAMP * top * (2**bits - 1)).astype(dtype)
     data = gray_tiff(values, bits, photometric)
     if (bits, photometric) == (12, 0):   # Pillow has no such mode
@@ -162,7 +162,7 @@ def test_transparent_pixels_of_16_bits_get_the_background():
 
 
 def tiff(channels: np.ndarray, photometric: int, num_extra: int) -> bytes:
-    "An uncompressed TIFF file of (height, width, channels), of which the last are declared as extra; Pillow writes four at most."
+    "An uncompressed TIFF file of (height, width, channels), of which the last are declared as extra; Pillow writes at most four."
     height, width, num = channels.shape
     num_tags = 11 if num_extra else 10
     after = 10 + 12 * num_tags + 4   # bits of each channel, kinds of the extra ones, pixels
@@ -175,7 +175,7 @@ def tiff(channels: np.ndarray, photometric: int, num_extra: int) -> bytes:
 
 
 def test_channels_beyond_three_are_dropped_or_refused():
-    "RGB and others: RGB. Anything else: an error, not some of the channels."
+    "RGB plus others becomes RGB. Anything else is an error, not a subset of the channels."
     values = np.random.default_rng(0).integers(0, 256, (20, 30, 5), np.uint8)
     assert np.array_equal(numbers(decode_image(tiff(values, photometric=2, num_extra=2))), values[..., :3])
     assert np.array_equal(numbers(decode_image(tiff(values[..., :3].astype(np.uint16) * 257, 2, 0))), values[..., :3])
@@ -223,7 +223,7 @@ PHOTO = Image.fromarray(np.random.default_rng(0).integers(0, 255, (40, 60, 3), n
 
 
 def with_exif(kind: str, block: bytes) -> bytes:
-    "A file that is sound apart from its EXIF block: as Pillow writes it, but with the block in its place."
+    "A file that is intact except for its EXIF block: written by Pillow, with the block replaced."
     if kind == 'jpeg':
         data, body = encoded(PHOTO, 'jpeg'), b'Exif\0\0' + block
         return data[:2] + struct.pack('>HH', 0xFFE1, len(body) + 2) + body + data[2:]
@@ -246,21 +246,21 @@ def test_a_broken_exif_block_turns_nothing_and_stops_nothing(kind, block):
     expected = plain.transpose(Image.Transpose.ROTATE_270) if block.startswith(SOUND[:-4]) else plain
     assert plain.size == (60, 40) and np.array_equal(numbers(turned), numbers(expected))
     assert np.array_equal(Pixels(data, exif_transpose=True).read(), numbers(expected))
-    assert turned.getexif().get(0x0112, 1) in (1, 9) or block in BROKEN.values()   # nobody turns it again
+    assert turned.getexif().get(0x0112, 1) in (1, 9) or block in BROKEN.values()   # no later step rotates it again
 
 
 def test_an_orientation_before_the_damage_counts():
-    "As Pillow reads it, even if it cannot write the block again."
+    "It is read as by Pillow, even if Pillow cannot write the block again."
     entry = struct.pack('<HHII', 0x0112, 3, 1, 6)
     block = b'II*\0\x08\0\0\0' + struct.pack('<H', 2) + entry + struct.pack('<HHII', 0x829A, 5, 1, 99999) + bytes(4)
     for kind in 'png', 'webp', 'jpeg': assert decode_image(with_exif(kind, block), exif_transpose=True).size == (40, 60)
 
 
-# ---- formats that are opened, and what is no image
+# ---- formats that are opened, and files that are not images
 
 @pytest.fixture
 def fresh_formats(monkeypatch):
-    "What other tests of this process have listed is not allowed."
+    "Forget the extensions that other tests of this process have allowed."
     monkeypatch.setattr(decode, '_listed', set())
 
 
@@ -272,7 +272,7 @@ def test_the_formats_are_those_of_the_extensions_that_are_listed():
 
 @pytest.mark.usefixtures('fresh_formats')
 def test_a_jpg_that_is_eps_starts_no_program(tmp_path, monkeypatch):
-    "Pillow starts Ghostscript for EPS, in whatever file it is."
+    "Pillow starts Ghostscript for EPS, whatever the name of the file."
     started = []
     def start(*args, **settings):
         started.append(args)
@@ -298,7 +298,7 @@ def test_another_format_is_named(format):
 @pytest.mark.full
 @pytest.mark.usefixtures('fresh_formats')
 def test_a_format_whose_extension_is_listed_is_read_in_other_processes_too(tmp_path):
-    "A spawned worker has not called add_img_extensions, so the dataset tells it."
+    "A spawned worker has not called add_img_extensions, so the dataset passes the extensions on."
     (tmp_path/'a').mkdir()
     Image.new('RGB', (9, 9)).save(tmp_path/'a'/'x.dib')
     dataset = ImageDataset(tmp_path, extensions='.jpg;.dib')
@@ -325,7 +325,7 @@ def test_a_file_that_is_no_image_is_told_what_it_is(data, advice):
 @pytest.mark.parametrize('format', ['jpeg', 'png', 'ppm', 'webp'])
 @pytest.mark.filterwarnings('ignore::PIL.Image.DecompressionBombWarning')
 def test_a_decompression_bomb_says_which_setting_to_change(format, monkeypatch):
-    "The same for each decoder: Pillow's limit holds for simplejpeg and raw files, too."
+    "Each decoder behaves the same: Pillow's limit also applies to simplejpeg and raw files."
     data = encoded(Image.new('RGB', (30, 30)), format)
     for limit in (449, 450, 899, 900):
         monkeypatch.setattr(Image, 'MAX_IMAGE_PIXELS', limit)

@@ -1,4 +1,4 @@
-"The bad-sample log: whole lines, whoever writes at the same time, however many there are, and whatever a full disk leaves."
+"The bad-sample log: lines are complete if several processes write, if there are many, and after a full disk."
 import errno
 import os
 import pickle
@@ -71,7 +71,7 @@ def test_an_append_costs_the_same_however_long_the_log_is():
         for k in range(num): log.append(bad(k, 'n' * 200))
         assert len(log.records()) == num
         return time.process_time() - start
-    assert seconds(4000) < 4 * 3 * seconds(1000)   # 16 times as much, where each append reads all
+    assert seconds(4000) < 4 * 3 * seconds(1000)   # it would be 16 times as much if each append read the whole file
 
 
 @pytest.mark.parametrize('bad', [set(), {3}, {3, 7, 8}, set(range(10))], ids=len)
@@ -107,7 +107,7 @@ def test_a_fault_of_the_machine_or_of_a_program_passes_an_attempt(error):
 
 
 def raised_by(error):
-    "What a policy makes of an error that reading raises."
+    "Return the error that a policy raises for a read error."
     def failing(index): raise error
 
     with pytest.raises(ImageReadError) as raised: FaultPolicy().attempt(3, failing, 'dog/{}.jpg'.format, 10)
@@ -115,7 +115,7 @@ def raised_by(error):
 
 
 def test_an_error_has_its_advice_apart():
-    "A command has options of its own, so it must be able to print the error without what Python's users do."
+    "A command has its own options, so it must be able to print the error without the advice for Python users."
     error = raised_by(EOFError('the file ends early'))
     named = 'cannot read dog/3.jpg (index 3): EOFError: the file ends early'
     assert error.named == named and error.advice.startswith("Use on_error='skip'") and str(error) == f'{named}. {error.advice}'
@@ -131,7 +131,7 @@ def failure_of(path):
 
 
 def test_a_missing_file_is_not_to_be_skipped(tmp_path, monkeypatch):
-    "The error says in which folder it was looked for, and what may be wrong, by what is there."
+    "The error names the folder and, depending on what exists, what may be wrong."
     (tmp_path/'cat').mkdir()
     (tmp_path/'cat'/'link.jpg').symlink_to(tmp_path/'gone.jpg')
     monkeypatch.chdir(tmp_path/'cat')
@@ -183,7 +183,7 @@ def test_of_many_processes_one_warns():
 
 
 def test_a_log_needs_no_folder_until_the_first_bad_sample(monkeypatch, tmp_path):
-    "A file system that is read-only has no folder of temporary files."
+    "A read-only file system has no folder for temporary files."
     def without(): raise FileNotFoundError(errno.ENOENT, 'No usable temporary directory found')
 
     monkeypatch.setattr(tempfile, 'gettempdir', without)
@@ -217,7 +217,7 @@ def test_a_container_without_a_temporary_folder_logs_to_shared_memory(monkeypatc
 
 @pytest.mark.parametrize('what', ['file', 'folder'])
 def test_a_cleaner_of_temporary_files_takes_no_samples(monkeypatch, tmp_path, what):
-    "What one process knows, it writes again, and the others read it; so it goes on, however often the file is removed."
+    "Each process writes again what it knows, and the others read it, however often the file is removed."
     (tmp_path/'tmp').mkdir()
     monkeypatch.setattr(tempfile, 'gettempdir', lambda: str(tmp_path/'tmp'))
     log = BadSampleLog()

@@ -1,4 +1,4 @@
-"Quick decoding beside Pillow: the same pixels of every kind of JPEG, no more rows than are asked for, and no damage let through."
+"Fast decoding compared with Pillow: the same pixels for every kind of JPEG, no more rows than requested, and no damage unnoticed."
 import io
 import itertools
 import json
@@ -36,7 +36,7 @@ ROOT, MEASURED = Path(__file__).resolve().parents[2], dict(jpeg.PART_COSTS)
 
 
 def available_backends() -> list[str]:
-    "Names of the decoders that are installed."
+    "Return the names of the installed decoders."
     found = []
     for name in BACKENDS[1:]:
         with suppress(ImportError): found.append(resolve_backend(name))
@@ -45,7 +45,7 @@ def available_backends() -> list[str]:
 
 @pytest.fixture
 def measured_costs(always_in_part, monkeypatch):
-    "Parts are decoded where they are worth it, as outside of tests."
+    "Use the measured costs, as outside of tests."
     monkeypatch.setattr(jpeg, 'PART_COSTS', MEASURED)
 
 
@@ -129,7 +129,7 @@ def test_orientation_is_found_wherever_pillow_finds_it(where, decoder):
 
 @pytest.mark.parametrize('decoder', DECODERS)
 def test_orientation_is_looked_for_in_the_header_only(decoder, monkeypatch):
-    "Letters among or behind the pixels turn nothing, so such a photo is not left to Pillow."
+    "The same letters among or after the pixels do not rotate a photo, so it is not left to Pillow."
     image = Image.effect_noise((60, 40), 80).convert('RGB')
     data = encoded(image) + b'Exif Orientation'
     expected = np.asarray(rgb(data))
@@ -177,7 +177,7 @@ def test_chosen_decoder_is_named_once_and_a_slow_one_with_advice(caplog, monkeyp
 # ---- no more rows than the crop needs
 
 def scaled(crop: tuple, factor: int, height: int, width: int) -> tuple[slice, slice]:
-    "Rows and columns of a crop in a picture that is smaller by the factor: rounded, and one pixel at least."
+    "Rows and columns of a crop in a picture downscaled by the factor: rounded, and at least one pixel."
     def part(start, length, whole):
         whole = -(-whole // factor)
         start = min(round(start / factor), whole - 1)
@@ -186,7 +186,7 @@ def scaled(crop: tuple, factor: int, height: int, width: int) -> tuple[slice, sl
 
 
 def assert_crop_is_that_of_all(data: bytes, crop: tuple, factor: int, decoder: str):
-    "The crop that is decoded alone has each pixel of the crop of the whole photograph."
+    "The crop decoded alone has the same pixels as the crop of the whole photo."
     pixels = Pixels(data, backend=decoder)
     full = pixels.read(factor)
     was_scaled = full.shape[:2] != (pixels.height, pixels.width)
@@ -209,7 +209,7 @@ def test_a_crop_is_that_of_the_full_decode(samples, name, decoder):
 
 
 def decoded_sizes(data: bytes, crop: tuple, decoder: str, monkeypatch, factor: int = 1) -> list[tuple[int, int]]:
-    "Height and width of what is decoded for a crop, one for each attempt."
+    "Record the height and width of what is decoded for a crop, one pair per attempt."
     sizes, original = [], jpeg.decode_header
 
     def recording(data, header, *args):
@@ -224,28 +224,28 @@ def decoded_sizes(data: bytes, crop: tuple, decoder: str, monkeypatch, factor: i
 
 @pytest.mark.parametrize('decoder', DECODERS)
 def test_fewer_rows_are_decoded_in_silence(samples, decoder, capfd, monkeypatch):
-    "libjpeg writes its warnings to the standard error file: a user must see none for a file that is in order."
+    "libjpeg writes its warnings to standard error; an intact file must not cause any."
     data = encoded(rgb((samples/'val/cat/0003.jpg').read_bytes()).resize((64, 256)))
     sizes = decoded_sizes(data, (10, 20, 90, 30), decoder, monkeypatch)
-    if decoder == 'nvimgcodec': assert sizes == []   # its region needs no other decoder
+    if decoder == 'nvimgcodec': assert sizes == []   # its region does not need a different decoder
     elif decoder == 'simplejpeg': assert sizes[0][0] < 120
     else: assert sizes == [(256, 64)]
     assert capfd.readouterr() == ('', '')
 
 
 def read_rows(data: bytes, bottom: int, decoder: str = 'auto') -> np.ndarray:
-    "The upper rows of a photograph."
+    "Decode the upper rows of a photo."
     pixels = Pixels(data, backend=decoder)
     return pixels.read_crop((0, 0, min(bottom, pixels.height), pixels.width))
 
 
 @pytest.mark.parametrize('mode', ['RGB', 'L'])
 def test_an_error_behind_a_warning_is_an_error(samples, mode):
-    "libjpeg-turbo calls an error a warning where a warning came before it, and leaves memory as it was in place of pixels."
+    "After one warning, libjpeg-turbo reports an error as a warning, and returns uninitialized memory in place of pixels."
     data = bytearray(encoded(rgb((samples/'val/cat/0000.jpg').read_bytes()).resize((120, 160)).convert(mode)))
     scan = data.index(b'\xff\xda')
     tables = scan + 6 + 2 * (data[scan + 4] - 1)
-    data[tables], data[tables + 1] = 0x88, 9   # tables that there are not; frequencies from the ninth
+    data[tables], data[tables + 1] = 0x88, 9   # tables that do not exist; frequencies from the ninth
     with pytest.raises(ImageReadError): decode_image(bytes(data))
     for bottom in 20, 100:
         with pytest.raises(ImageReadError): read_rows(bytes(data), bottom)
@@ -275,14 +275,14 @@ def test_part_that_saves_little_is_not_decoded_alone():
         if backend not in available_backends(): continue
         for crop in (0, 0, 58, 64), (16, 16, 32, 32): assert choose_part(crop=crop, backend=backend, **small) == 'all'
         assert choose_part(crop=(400, 400, 400, 400), backend=backend, **large) == way
-        assert choose_part(crop=(0, 0, 200, 1600), backend=backend, **large) == 'rows'   # no columns to leave out
+        assert choose_part(crop=(0, 0, 200, 1600), backend=backend, **large) == 'rows'   # no columns to skip
         assert choose_part(crop=(0, 0, 1600, 1600), backend=backend, **large) == 'all'
     for backend in 'torchvision', 'pillow': assert choose_part(crop=(0, 0, 10, 10), backend=backend, **large) == 'all'
 
 
 @pytest.mark.usefixtures('measured_costs')
 def test_downscaled_photo_is_no_region():
-    "Its pixels would depend on whether nvImageCodec is installed: it has one size."
+    "nvImageCodec decodes only the full size, so pixels would depend on whether it is installed."
     for backend in available_backends():
         assert choose_part((3000, 4000), 4_000_000, (1000, 1000, 500, 500), 2, backend) in ('rows', 'all')
 
@@ -333,7 +333,7 @@ def test_odd_markers_are_those_that_a_regular_expression_finds():
 
 @pytest.mark.full
 def test_no_decoder_warns(samples):
-    "torchvision's own wrapper warns in every call since 0.29, which ends a program under `python -W error`."
+    "Since 0.29, torchvision's own wrapper warns in every call, which ends a program under `python -W error`."
     backends = available_backends()
     run = program(f'''import warnings
 from timmdata.core.jpeg import Pixels
@@ -346,7 +346,7 @@ for backend in {backends}: print(Pixels(data, backend=backend).read().shape)''')
 
 @pytest.mark.parametrize('mode', ['RGB', 'L', 'CMYK'])
 def test_all_decoders_read_a_jpeg_with_a_careless_header(mode):
-    "As libjpeg does: the pixels are those of the same file without the odd bytes, whoever decodes, all of it or a crop."
+    "As with libjpeg, the pixels are those of the same file without the faulty bytes, with each decoder, for the whole photo or a crop."
     image = Image.fromarray(np.random.default_rng(0).integers(0, 255, (20, 30, 3), np.uint8)).resize((120, 80)).convert(mode)
     jpeg_file = encoded(image, quality=90)
     whole = np.asarray(rgb(jpeg_file))
@@ -360,7 +360,7 @@ def test_all_decoders_read_a_jpeg_with_a_careless_header(mode):
 
 
 def test_a_careless_header_keeps_its_orientation():
-    "A Photoshop block that is cut hides no EXIF block that is sound."
+    "A truncated Photoshop block does not hide an intact EXIF block."
     exif = Image.Exif()
     exif[0x0112] = 6
     data = encoded(Image.new('RGB', (30, 20)), exif=exif)

@@ -1,4 +1,4 @@
-"Memory is free again when its last user is gone, whatever the user has made of it."
+"Memory is free again when its last reference is gone, whatever views or arrays were made from it."
 import gc
 import sys
 import threading
@@ -71,7 +71,7 @@ def test_pool_is_used_from_many_threads():
 
 
 def test_no_python_code_runs_as_a_batch_is_dropped():
-    "An interrupt that came then would be swallowed: Python drops an error of a finalizer."
+    "Python drops errors raised in a finalizer, so an interrupt at that moment would be lost."
     pool, slots, called = MemoryPool(lambda: torch.empty(48, dtype=torch.uint8)), SlotPool(2, 64), []
     batch, slot = pool.acquire(), slots.lend(slots.acquire())
     sys.setprofile(lambda frame, event, _: called.append(frame.f_code.co_name) if event == 'call' else None)

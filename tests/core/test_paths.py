@@ -1,4 +1,4 @@
-"Files that are written whole: several writers at once, links in the way, and power that may fail."
+"Files are written completely: with several writers at once, links in place of files, and power failures."
 import errno
 import os
 import stat
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.timeout(60)
 
 
 def test_writers_at_once_do_not_mix(tmp_path):
-    "Threads have one process number, and so may two containers that share a folder."
+    "Threads share one process ID, and two containers that share a folder may have the same one."
     path, barrier, errors = tmp_path/'index', threading.Barrier(4), []
 
     def write(value: int):

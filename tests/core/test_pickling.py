@@ -1,4 +1,4 @@
-"What pickle refuses is named where the user put it, with what to do; pickle itself is the oracle."
+"An object that cannot be pickled is named by its place in the user's object, with advice; pickle itself is the oracle."
 import collections
 import multiprocessing
 import pickle
@@ -15,7 +15,7 @@ from timmdata.core.pickling import explain_unpicklable, find_unpicklable
 
 
 class Holder:
-    "A dataset of a user."
+    "A user's dataset."
     def __init__(self, thing): self.index, self.thing = {'a.jpg': 0}, thing
 
 
@@ -33,7 +33,7 @@ class Slotted:
 
 
 class WithoutItsFile:
-    "Leaves its file out, as it should, but not its lambda."
+    "Omits its file when pickled, as it should, but not its lambda."
     def __init__(self): self.file, self.function = sys.stdout, lambda: None
     def __getstate__(self): return {'function': self.function}
 
@@ -75,7 +75,7 @@ class Net(torch.nn.Module):
     def __init__(self): super().__init__(); self.function = lambda image: image
 
 
-CASES = {   # what an attribute of the dataset holds → the name and the kind of what is refused, and what to do
+CASES = {   # value of an attribute of the dataset → name and kind of the part that cannot be pickled, and what to do
     'file': (lambda: open(__file__), 'dataset.thing: an open file ', 'at its first use in __getitem__'),
     'lock': (threading.Lock, 'dataset.thing: a lock ', '__getstate__'), 'again': (threading.RLock, 'dataset.thing: a lock ', ''),
     'database': (lambda: sqlite3.connect(':memory:'), 'dataset.thing: an object of type sqlite3.Connection ', '__getitem__'),
@@ -106,7 +106,7 @@ def test_the_part_that_is_refused_is_named(name):
     with pytest.raises(Exception) as refused: pickle.dumps(Holder(thing))   # noqa: B017, PT011  (of many types)
     with pytest.raises(TypeError, match=f'{message}(?s:.*){advice}.*, or use worker_type=') as raised:
         raise explain_unpicklable({'transform': 1, 'dataset': Holder(thing)})
-    assert type(refused.value).__name__ in str(raised.value)   # and pickle's own words
+    assert type(refused.value).__name__ in str(raised.value)   # and pickle's own message
 
 
 @pytest.mark.parametrize('thing', [3, Holder([1]), WithoutItsFile.__init__, torch.zeros(3), max, Holder])
@@ -115,7 +115,7 @@ def test_what_can_be_pickled_is_not_named(thing): assert find_unpicklable(Holder
 
 @pytest.mark.parametrize('make', ['Lock', 'Queue', 'Pipe', 'Event'])
 def test_what_only_a_starting_process_may_get_is_not_named(make):
-    "Locks and pipes of multiprocessing; a lock of the context 'fork' may not be sent to a spawned process."
+    "Locks and pipes of multiprocessing; a lock from the context 'fork' cannot be sent to a spawned process."
     context = multiprocessing.get_context('spawn')
     assert find_unpicklable(Holder(getattr(context, make)())) is None
     if make == 'Lock': assert find_unpicklable(Holder(multiprocessing.get_context('fork').Lock())).name == '.thing'

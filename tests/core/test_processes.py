@@ -1,4 +1,4 @@
-"Forked processes that do not begin: another one takes their place."
+"Forked processes that do not start are replaced."
 import pytest
 from grids import few
 from loader_parts import program

@@ -1,4 +1,4 @@
-"Who sees a progress bar: a terminal and a notebook do, a log file does not."
+"A progress bar is shown on a terminal and in a notebook, but not in a log file."
 import io
 import sys
 import types
@@ -46,7 +46,7 @@ def test_a_terminal_shows_a_bar_and_a_file_does_not(monkeypatch):
 
 @pytest.mark.parametrize('config, is_seen', [({'IPKernelApp': {}}, True), ({'TerminalIPythonApp': {}}, False), (None, False)])
 def test_a_kernel_shows_a_bar(monkeypatch, config, is_seen):
-    "A kernel's stderr is no terminal; IPython on a terminal, whose stderr goes to a file, is no kernel."
+    "A kernel's stderr is not a terminal; IPython on a terminal with stderr sent to a file is not a kernel."
     shell = config and types.SimpleNamespace(config=config)
     monkeypatch.setitem(sys.modules, 'IPython', types.SimpleNamespace(get_ipython=lambda: shell))
     assert ('counting' in drawn(monkeypatch, io.StringIO())) == is_seen

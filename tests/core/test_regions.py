@@ -1,4 +1,4 @@
-"A region of a JPEG from nvImageCodec: simplejpeg's pixels to the bit, from any process and thread, without a line of its own."
+"A region of a JPEG from nvImageCodec: bit-identical to simplejpeg, in any process and thread, without printing anything."
 import multiprocessing
 import random
 import threading
@@ -33,7 +33,7 @@ def crops(rng: random.Random, height: int, width: int, num: int) -> list[tuple[i
 
 
 def assert_region(data: bytes, region: tuple[int, int, int, int], whole: np.ndarray):
-    "The pixels of the whole photo; narrow regions, which libjpeg-turbo smooths differently, are left to other decoders."
+    "The pixels are those of the whole photo; narrow regions, which libjpeg-turbo smooths differently, are left to other decoders."
     top, left, height, width = region
     found = decode_region(data, region)
     assert (found is None) == (width < 8)
@@ -45,7 +45,7 @@ def test_region_is_that_of_simplejpegs_photo(samples, source):
     rng = random.Random(0)
     for path in photographs(samples, source):
         data = path.read_bytes()
-        if read_header(data, 'simplejpeg') is None: continue   # CMYK and the like are Pillow's
+        if read_header(data, 'simplejpeg') is None: continue   # CMYK and similar files are left to Pillow
         whole = simplejpeg.decode_jpeg(data, 'RGB')
         for top, left, h, w in crops(rng, *whole.shape[:2], 25):
             assert_region(data, (top, left, h, w), whole)
@@ -108,7 +108,7 @@ def test_region_outlives_its_file_and_the_next_region(samples):
 
 @pytest.mark.parametrize('without', [None, 'simplejpeg'])
 def test_damaged_file_is_what_pillow_makes_of_it(samples, monkeypatch, without, capfd):
-    "Whatever is read of it: Pillow's pixels or Pillow's error, and no line about it."
+    "The result is Pillow's pixels or Pillow's error, and nothing is printed."
     if without: monkeypatch.setattr('timmdata.core.jpeg.simplejpeg', None)
     data, rng = encoded(rgb((samples/'val/cat/0003.jpg').read_bytes()).resize((300, 200)), quality=95), random.Random(2)
     num_errors = 0
@@ -129,7 +129,7 @@ def test_damaged_file_is_what_pillow_makes_of_it(samples, monkeypatch, without, 
 
 
 def decode_some(data: bytes, results: object = None) -> list:
-    "Some regions, for processes and threads."
+    "Decode some regions, in a process or thread."
     found = [decode_region(data, crop).sum().item() for crop in crops(random.Random(3), *read_size(data), 40)]
     if results is not None: results.put(found)
     return found
@@ -214,7 +214,7 @@ def test_broken_installation_is_as_if_it_were_missing(monkeypatch, error):
 
 @pytest.mark.usefixtures('always_in_part')
 def test_run_continues_with_regions_and_gives_the_same_batches(samples):
-    "A state compares the decoder of whole photos, which regions leave as it is."
+    "A state contains the decoder of whole photos, which does not change with regions."
     def loader(backend, **workers):
         return create_loader(ImageDataset(samples, split='val'), (3, 64, 64), 8, is_training=True, seed=3, device='cpu', backend=backend,
                              **workers)

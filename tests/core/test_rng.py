@@ -1,4 +1,4 @@
-"Keyed random numbers against the paper's Philox, NumPy's, and the distributions of Python's own generator."
+"Keyed random numbers, compared with Philox from the paper, NumPy's Philox, and the distributions of Python's own generator."
 import threading
 from collections import Counter
 
@@ -83,7 +83,7 @@ def test_keyed_random_has_the_distributions_of_pythons():
 # ---- the numbers of a batch
 
 KEYS = st.tuples(st.integers(-2**63, 2**63 - 1), st.integers(-2**63, 2**63 - 1))   # index and view
-STEPS = st.one_of(   # what is drawn, with which argument
+STEPS = st.one_of(   # method and its argument
     st.tuples(st.just('random'), st.none()), st.tuples(st.just('toss'), st.sampled_from([0., 0.3, 1., None])),
     st.tuples(st.just('uniform'), st.sampled_from([(-2., 5.), (0.1, 2.), (1., 1.)])),
     st.tuples(st.just('below'), st.sampled_from([1, 2, 3, 7, 224, 255, 256, 257, 1_000_003, 2**40])),
@@ -91,7 +91,7 @@ STEPS = st.one_of(   # what is drawn, with which argument
 
 
 def draw_one(rng: KeyedRandom, kind: str, argument):
-    "What Python's own methods draw for one sample."
+    "Draw for one sample with Python's own methods."
     if kind == 'random': return rng.random()
     if kind == 'toss': return bool(argument) and rng.random() < argument
     if kind == 'uniform': return rng.uniform(*argument)
@@ -106,7 +106,7 @@ def draw_one(rng: KeyedRandom, kind: str, argument):
 @given(keys=st.lists(KEYS, min_size=1, max_size=40), seed=st.integers(-2**63, 2**63 - 1), epoch=st.integers(0, 2**40),
        sequence=st.integers(0, 3), steps=st.lists(STEPS, max_size=12), chance=st.randoms(use_true_random=False))
 def test_a_batch_draws_what_each_sample_draws_by_itself(keys, seed, epoch, sequence, steps, chance):
-    "In any order, with any samples left out, and with few samples as with many: Python's randrange and shuffle, to the bit."
+    "In any order, with any samples omitted, for few or many samples: bit-identical to Python's randrange and shuffle."
     indexes, views = np.array(keys, np.int64).T
     batch = KeyedBatch(seed, epoch, indexes, views, sequence)
     rngs = [KeyedRandom(seed, epoch, *key, sequence) for key in keys]

@@ -1,4 +1,4 @@
-"The size of a network's input: what is refused, and what the error advises."
+"The input size of a network: what raises an error, and its advice."
 import pytest
 
 from timmdata.core.sample import image_size

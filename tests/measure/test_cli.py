@@ -1,4 +1,4 @@
-"The command line: its commands, what they print, and where paths lead."
+"The command line: its commands, what they print, and how they use paths."
 import inspect
 import io
 import os
@@ -50,7 +50,7 @@ def test_help_needs_no_torch():
 
 @pytest.mark.full
 def test_commands_run_without_docstrings(samples, tmp_path):
-    "Python -OO drops docstrings and assertions, on which nothing may depend."
+    "Python -OO removes docstrings and assertions, so nothing may depend on them."
     for name in 'ab':
         (tmp_path/'two'/name).mkdir(parents=True)
         (tmp_path/'two'/name/'0.jpg').write_bytes(JPEG)
@@ -66,7 +66,7 @@ def test_commands_run_without_docstrings(samples, tmp_path):
 
 
 def test_a_bar_shows_what_is_tried_and_what_time_is_left(photos, monkeypatch):
-    "In each part: the stages, the batches that are made beforehand, and the loaders that take turns."
+    "In each part: the stages, the batches loaded in advance, and the loaders that take turns."
     monkeypatch.delenv('TQDM_DISABLE', raising=False)
     monkeypatch.setattr(sys, 'stderr', said := io.StringIO())
     doctor = ['doctor', str(photos), '--size=16', '--num-workers=0']
@@ -100,7 +100,7 @@ STRANGE = ['a$b$', r'$\frac{1', 'esc\x1b[31mred\x07', os.fsdecode(b'latin\xe9\xf
 
 @pytest.fixture(scope='module')
 def strange(tmp_path_factory) -> Path:
-    "A data set whose classes and files have names that hold anything."
+    "A dataset whose classes and files have names with unusual characters."
     root = tmp_path_factory.mktemp('strange')
     for name in STRANGE:
         (root/'train'/name).mkdir(parents=True)
@@ -112,7 +112,7 @@ DEMO = ['demo', '--input-size=16', '--batch-size=14', '--num-workers=0']
 
 
 def test_names_of_any_letters_are_shown_and_drawn(strange, tmp_path, capfd):
-    "Formulas that are none, sequences that a terminal obeys, bytes that are not UTF-8."
+    "Names that look like formulas, terminal control sequences, bytes that are not UTF-8."
     assert main([*DEMO, str(strange), f'--out={tmp_path}/out.png']) == 0
     said = ''.join(capfd.readouterr())
     assert (tmp_path/'out.png').exists() and not any(char in said for char in '\x1b\x07')
@@ -129,7 +129,7 @@ def test_an_output_that_cannot_show_a_letter_does_not_end_the_command(strange, t
 
 @pytest.mark.filterwarnings('error::UnicodeWarning')
 def test_errors_warnings_and_logs_print_names_escaped(strange, tmp_path):
-    "In the text; what a program reads (the log's records, the names of files and classes) stays as it is."
+    "In messages; what a program reads (the log's records, the names of files and classes) is unchanged."
     broken = tmp_path/'data'
     shutil.copytree(strange/'train', broken)
     for name in STRANGE: (broken/name/f'0{name}.jpg').write_bytes(b'')
@@ -204,14 +204,14 @@ COMMANDS = {   # the command for some data, and what it writes beside photos
     ('photos', '.'), ('photos/train/ant', '../..'), ('link', '.'), ('photos/train', '.'), ('photos', 'train')])
 @pytest.mark.parametrize('name', COMMANDS)
 def test_a_command_in_the_data_leaves_it_as_it_was(photos, tmp_path, monkeypatch, capsys, name, here, data):
-    "torchvision says which classes there are."
+    "torchvision lists the classes."
     (tmp_path/'link').symlink_to(photos)
     monkeypatch.chdir(tmp_path/here)
     words, written = COMMANDS[name]
     before, classes = names(photos), [ImageFolder(photos/split).class_to_idx for split in ('train', 'val')]
     assert main(words(data)) == 0
     said = capsys.readouterr().out
-    if data == 'train':   # beside the data is here
+    if data == 'train':   # next to the data is the current directory
         assert name == 'doctor' or f'{written}'.removeprefix('photos-') in said
         return
     assert names(photos) == before and [ImageFolder(photos/split).class_to_idx for split in ('train', 'val')] == classes
@@ -220,7 +220,7 @@ def test_a_command_in_the_data_leaves_it_as_it_was(photos, tmp_path, monkeypatch
 
 
 def test_a_flat_folder_gets_no_sample(photos, tmp_path, monkeypatch):
-    "Not even if it is a class folder: beside it would be among the classes, where timm would make a picture a class."
+    "Not even in a class folder: next to it are the other classes, and timm would treat the folder of pictures as a class."
     monkeypatch.chdir(photos/'val/bee')
     before = names(photos)
     assert main(['demo', '.', *SMALL]) == 0 and names(photos) == before and len(ImageDataset('.')) == 2
@@ -257,7 +257,7 @@ def test_what_cannot_be_written_is_said_before_an_image_is_read(photos, tmp_path
 
 @pytest.fixture
 def broken(photos, tmp_path, monkeypatch) -> Path:
-    "The first file of each split is no image, and of each class one is sound."
+    "The first file of each split is not an image, and each class has at least one intact file."
     monkeypatch.chdir(tmp_path)
     for split in ('train', 'val'): (photos/split/'ant/0.jpg').write_text('no image')
     return photos

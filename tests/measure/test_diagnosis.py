@@ -1,4 +1,4 @@
-"What limits a loader, and what would help: `diagnose` with tiny settings."
+"What limits a loader, and which settings help: `diagnose` with tiny settings."
 import json
 import re
 import time
@@ -41,7 +41,7 @@ def test_wrong_settings_are_errors_of_one_line(samples, settings):
 
 
 def agrees_with_itself(found):
-    "The numbers of a verdict stand in the line of the table that it names."
+    "The numbers of a verdict are those in the table row that it names."
     numbers = set(re.findall(r'\d+%|[\d.]+(?= times)', found.verdict))
     line = next(line for line in format_diagnosis(found).splitlines() if line.startswith(f'{found.bottleneck}  '))
     assert numbers and numbers <= set(line.split()), (found.verdict, line)
@@ -49,7 +49,7 @@ def agrees_with_itself(found):
 
 def test_a_slow_transform_is_found(samples):
     tiny = dict(num_images=32, transform=SlowTransform(), num_workers=1, worker_type='threads', device='cpu')
-    found = diagnose(ImageDataset(samples), 64, 16, rounds=2, **tiny)   # of one, nothing follows beside other programs
+    found = diagnose(ImageDataset(samples), 64, 16, rounds=2, **tiny)   # one round next to other programs gives no advice
     assert isinstance(found, Diagnosis) and found.bottleneck == 'transform'
     assert {'read', 'decode', 'transform'} <= set(found.shares)
     agrees_with_itself(found)
@@ -67,7 +67,7 @@ def test_a_limit_is_above_the_noise_in_every_round(low, noise, limit):
 
 
 def made_up(**changed) -> Diagnosis:
-    "A diagnosis whose bottleneck is decoding, behind a reading that takes time as well."
+    "A diagnosis whose bottleneck is decoding, while reading takes time, too."
     stages = [stage('read', 1.), stage('decode', 3.)]
     left_out = [Trial('as it is', 1., 1., 1., 200., busy=1.5), Trial(WORKERS, 3.39, 3.3, 3.5, 678.), Trial('step', 1.1, 1., 1.2, 220.)]
     suggested = [Trial('num_workers=3', 1.3, 1.2, 1.4, 260.), Trial('num_workers=4', 1.9, 1.8, 2., 380.),
@@ -145,7 +145,7 @@ def test_the_share_of_the_decode_limit_is_that_of_its_own_numbers(samples):
 # ---- other programs
 
 def beside(others: float | None, rounds: int) -> Diagnosis:
-    "The diagnosis that is made up, on 4 cores of which other programs used some."
+    "The made-up diagnosis, on 4 cores, some of them used by other programs."
     quiet = made_up()
     left_out, changed = ([replace(trial, others=others, rounds=rounds) for trial in trials] for trials in (quiet.left_out, quiet.changed))
     return made_up(left_out=left_out, changed=changed)
@@ -180,7 +180,7 @@ def test_one_round_beside_other_programs_gives_no_advice():
 
 @pytest.mark.parametrize('rounds', [1, 2])
 def test_a_diagnosis_counts_what_other_programs_use(samples, monkeypatch, rounds):
-    "On each core, the machine works half a second more for others each time that it is asked, however short a pass is."
+    "Each reading adds half a second of other programs' CPU time per core, however short a pass is."
     clock = count(0., 0.5 * available_cores())
     monkeypatch.setattr('timmdata.measure.machine.machine_seconds', lambda: next(clock) + time.perf_counter())
     small = dict(input_size=16, num_images=4, num_workers=0, device='cpu', with_changes=False, is_training=True)

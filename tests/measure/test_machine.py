@@ -1,4 +1,4 @@
-"What a run uses of the machine, and loaders that take turns."
+"Resources that a run uses, and loaders that take turns."
 import io
 import platform
 import subprocess
@@ -25,7 +25,7 @@ from timmdata.measure.machine import (
 
 @pytest.mark.parametrize('family, model, name, expected', [
     (25, 1, 'AMD EPYC 7763 64-Core Processor', 'AMD EPYC 7763 64-Core Processor'),
-    (25, 17, 'AMD EPYC', 'AMD EPYC'),   # as virtual machines give it
+    (25, 17, 'AMD EPYC', 'AMD EPYC'),   # as virtual machines report it
     (23, 49, 'AMD EPYC Processor (with IBPB)', 'AMD EPYC Processor'),
     (6, 106, 'Intel(R) Xeon(R) Platinum 8375C CPU @ 2.90GHz', 'Intel Xeon Platinum 8375C CPU @ 2.90GHz')])
 def test_a_processor_is_named_with_its_numbers(tmp_path, family, model, name, expected):
@@ -56,7 +56,7 @@ def test_cpu_of_ended_children_is_kept():
 
 @pytest.mark.parametrize('slow_from, counted', [(99, [0, 1, 2, 3]), (2, [0, 1, 2]), (0, [0, 1])])
 def test_rounds_end_in_time(monkeypatch, slow_from, counted):
-    "A round of 10 s, or of 80 s, in 90 s; one that follows the first is always counted."
+    "Rounds of 10 s or 80 s with a limit of 90 s; one round after the warm-up always counts."
     clock = [0.]
     monkeypatch.setattr('timmdata.measure.machine.time.perf_counter', lambda: clock[0])
     rounds = []
@@ -75,7 +75,7 @@ def test_no_bar_is_shown_unasked(monkeypatch):
 # ---- what other programs use
 
 def spin(seconds: float, number: int = 1) -> list[subprocess.Popen]:
-    "Programs that keep a core each busy; they are children, but not while they are measured as others."
+    "Programs that keep one core each busy; they are child processes, but are measured as other programs."
     code = f'import time\nend = time.time() + {seconds}\nwhile time.time() < end: pass'
     return [subprocess.Popen([sys.executable, '-c', code]) for _ in range(number)]
 
@@ -91,7 +91,7 @@ def test_without_psutil_nothing_is_known(monkeypatch):
 
 @pytest.mark.parametrize('spare, others', [(0, 1.5), (1, 0.5), (62, 0.)])
 def test_a_trial_says_what_others_used_of_the_cores_of_a_container(monkeypatch, spare, others):
-    "Two rounds of 1 s, in which other programs used 1 and 2 s; cores that the quota does not allow are theirs."
+    "Two rounds of 1 s, in which other programs used 1 and 2 s; cores beyond the quota are left to them."
     monkeypatch.setattr(machine, '_my_cores', lambda: set(range(available_cores() + spare)))
     passes = iter([Pass(8, 1., 0.5, 9.), Pass(8, 1., 0.5, 1.), Pass(8, 1., 0.5, 2.)])   # the first is the warm-up
     trial, = compare_speeds({'one': lambda: next(passes)}, rounds=2)
@@ -100,7 +100,7 @@ def test_a_trial_says_what_others_used_of_the_cores_of_a_container(monkeypatch, 
 
 @pytest.mark.full
 def test_a_busy_program_is_seen(monkeypatch):
-    "A program on each core, which is not this one: children are left out of the sum for the test."
+    "One program per core counts as other programs: the test excludes child processes from the own time."
     class Waits:
         def __iter__(self):
             time.sleep(0.7)

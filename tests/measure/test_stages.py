@@ -1,4 +1,4 @@
-"The stages by the clock, with tiny settings."
+"Times of the stages, with tiny settings."
 import json
 from concurrent.futures import ThreadPoolExecutor
 
@@ -22,7 +22,7 @@ def test_a_diagnosis_says_where_the_time_goes(samples, settings):
     record = json.loads(found.to_json())
     names = [stage['name'] for stage in record['stages']]
     assert {'read', 'decode', 'resize', 'Python', 'collate', 'normalize'} <= set(names)
-    assert ('augment' in names) == ('is_training' in settings)   # without jitter, flips are left
+    assert ('augment' in names) == ('is_training' in settings)   # flips remain without jitter
     assert record['settings'].items() >= settings.items() and not record['changed']
     said = format_diagnosis(found)
     assert all(name in said for name in names) and 'images/s' in said and record['machine']['torch'] in said
@@ -37,7 +37,7 @@ def test_no_process_is_left(samples):
 
 
 class CountsCores:
-    "A dataset that notes how many cores torch uses in its own thread, and in a thread that begins meanwhile."
+    "A dataset that records how many cores torch uses in its thread, and in a thread that starts at that time."
     def __init__(self, images): self.images, self.found = images, set()
 
     def __len__(self): return len(self.images)

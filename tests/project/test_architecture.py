@@ -1,4 +1,4 @@
-"What may import what, what `timmdata` offers, and that the code is lint-free."
+"Which modules may import which, what `timmdata` exports, and that the code passes the linter."
 import ast
 import re
 import subprocess
@@ -22,7 +22,7 @@ DISTRIBUTIONS = {'PIL': 'pillow', 'skimage': 'scikit-image'}
 
 
 def test_imports_go_one_way():
-    "The contracts of pyproject.toml: packages in layers, no circles, no way through a front door."
+    "The contracts of pyproject.toml: packages in layers, no cycles, no imports by way of a package that only re-exports a name."
     lint_imports = Path(sys.executable).with_name('lint-imports')
     done = subprocess.run([lint_imports, '--no-cache'], cwd=ROOT, capture_output=True, text=True)
     if done.returncode: pytest.fail(done.stdout + done.stderr, pytrace=False)
@@ -33,7 +33,7 @@ PACKAGES = sorted(path.parent for path in (ROOT/'timmdata').glob('*/__init__.py'
 
 @pytest.mark.parametrize('package', PACKAGES, ids=lambda package: package.name)
 def test_packages_have_front_doors(package):
-    "A package says in one sentence what it is for, and lists what it offers; that of the frameworks loads none of them."
+    "A package describes its purpose in one sentence and lists its exports; the one for frameworks imports none of them."
     tree = ast.parse((package/'__init__.py').read_text(encoding='utf-8'))
     assert ast.get_docstring(tree)
     [offered] = [ast.literal_eval(n.value) for n in tree.body if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == '__all__']
@@ -44,13 +44,13 @@ def test_packages_have_front_doors(package):
 
 @cache
 def imported() -> set[str]:
-    "The top-level packages that modules of the package import, without those of Python."
+    "Return the top-level packages that the package's modules import, without Python's own."
     names = grimp.build_graph('timmdata', include_external_packages=True, cache_dir=None).modules
     return {name.split('.')[0] for name in names} - {*sys.stdlib_module_names, 'timmdata'}
 
 
 def loaded_by(code: str) -> set[str]:
-    "The top-level packages that a fresh interpreter has loaded after `code`."
+    "Return the top-level packages that a new interpreter has loaded after `code`."
     code = f'import sys\n{code}\nprint("\\n".join({{m.split(".")[0] for m in list(sys.modules)}}))'
     done = subprocess.run([sys.executable, '-c', code], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -65,7 +65,7 @@ def test_import_is_light():
 
 @pytest.mark.full
 def test_the_front_door_opens_with_the_first_name():
-    "`import timmdata` takes no time; then all names, modules, stars and pickles are as if it had imported everything."
+    "`import timmdata` takes no time; then all names, modules, star imports and pickles work as if it had imported everything."
     loaded_by('\n'.join([
         'import pickle, timmdata', 'assert not hasattr(timmdata, "__wrapped__") and "torch" not in sys.modules',
         'timmdata.loader.create_loader', 'assert "torch" in sys.modules and not hasattr(timmdata, "no_such_name")',

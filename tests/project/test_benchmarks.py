@@ -1,4 +1,4 @@
-"What the benchmarks wrote, and that their scripts find what they import."
+"Results of the benchmarks are shown, and their scripts find what they import."
 import ast
 import importlib
 import io
@@ -47,7 +47,7 @@ def test_results_say_where_they_come_from(path, monkeypatch):
 
 @pytest.mark.parametrize('path', RESULTS, ids=lambda path: path.stem)
 def test_results_are_shown(path):
-    "By a page, or as a table of the benchmarks' README, which the next test compares."
+    "Either on a page, or in a table of the benchmarks' README, which the next test compares."
     pages = ''.join(page.read_text(encoding='utf-8') for page in (ROOT/'nbs').rglob('*.ipynb'))
     shown = f'results/{path.stem}.json' in pages or f"read_record('{path.stem}')" in pages
     assert shown or path.stem.startswith('gpu-') or path.stem in ('views', 'masks', 'naflex', 'decode_limit')
@@ -134,7 +134,7 @@ def test_feed_of_the_library_counts_both_sides(on_a_gpu, tmp_path):
 
 @pytest.mark.parametrize('wrong', [set(), {3}, {0, 1, 6}])
 def test_batches_with_wrong_pixels_are_counted(on_a_gpu, wrong):
-    "A decoder that gives other pixels at some steps."
+    "A decoder that returns wrong pixels at some steps."
     batches, number = [[torch.tensor([value, value + 1])] for value in (1, 5)], itertools.count(-2)   # first each batch alone
     def decode(encoded):
         return [one + (step in wrong) for one in encoded] if (step := next(number)) >= 0 else list(encoded)

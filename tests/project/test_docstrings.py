@@ -1,4 +1,4 @@
-"Docstrings: calls give what they show, and `help()` explains every parameter."
+"Docstrings: examples return what they show, and `help()` explains every parameter."
 import doctest
 import importlib
 import inspect
@@ -16,19 +16,19 @@ MODULES = [timmdata, *(importlib.import_module(info.name) for info in pkgutil.wa
 
 
 def defined(module) -> list:
-    "The public functions and classes that a module defines, and the public methods of these."
+    "Return the public functions and classes that a module defines, and their public methods."
     own = [o for name, o in vars(module).items()
            if name[0] != '_' and getattr(o, '__module__', '') == module.__name__ and (inspect.isfunction(o) or inspect.isclass(o))]
     return own + [o for cls in own if inspect.isclass(cls) for name, o in vars(cls).items() if name[0] != '_' and inspect.isfunction(o)]
 
 
 def explained(what) -> set[str]:
-    "The parameters that a docstring explains."
+    "Return the parameters that a docstring explains."
     return set(re.findall(r'^    \*{0,2}(\w+): ', inspect.getdoc(what) or '', re.MULTILINE))
 
 
 def test_every_definition_has_a_docstring():
-    "Its own, or that of a base class. If it explains a parameter, it explains all of them: ruff's D417."
+    "Either its own or that of a base class. If it explains one parameter, it explains all of them (ruff's D417)."
     found = [o for module in MODULES for o in defined(module)]
     assert len(found) > 500
     assert [o.__qualname__ for o in found if not inspect.getdoc(o)] == []
@@ -39,7 +39,7 @@ def test_parameters_of_kwargs_are_explained_as_well():
 
 
 def test_differences_from_timm_are_said():
-    "timm's own signature decides which arguments it has, and which defaults differ."
+    "timm's own signature determines which arguments exist and which defaults differ."
     theirs, ours = (inspect.signature(o.create_loader).parameters for o in (timm.data, timmdata))
     assert list(ours)[:4] == list(theirs)[:4] and set(theirs) <= set(ours)
     plain = lambda value: tuple(value) if isinstance(value, (list, tuple)) else value   # noqa: E731

@@ -152,7 +152,7 @@ def test_a_border_that_leaves_nothing_is_an_error():
 
 
 def test_policies_work_with_this_pillow():
-    "timm's policies reach 0 bits, which Pillow 13 refuses."
+    "timm's policies reach 0 bits, for which Pillow 13 raises an error."
     image, policy = Image.new('RGB', (8, 8)), timmdata.rand_augment_transform('rand-m10-p1-n8', {})
     for _ in range(40): policy(image)
     with warnings.catch_warnings():
@@ -198,7 +198,7 @@ OURS = {name for names in HERE.values() for name in names.split()}
 
 
 def made_in(module: str) -> set[str]:
-    "The public names that a module of timm.data makes; of a package, what it offers."
+    "Return the public names that a module of timm.data defines, or that a package exports."
     spec = find_spec(f'timm.data{module}')
     if spec.submodule_search_locations: return public_names(import_module(spec.name))
     names = set()
@@ -259,7 +259,7 @@ from timm.data.loader import _worker_init, expand_to_chs""".splitlines()
 
 @pytest.mark.parametrize('line', OLD)
 def test_what_older_scripts_import_is_here_under_its_old_name(line):
-    "timm itself dropped these names, but `_worker_init`; the new ones are timm's own."
+    "timm itself removed these names, except `_worker_init`; the new ones are timm's own."
     scope = {}
     exec(line.replace('timm.data', 'timmdata'), scope)
     for name in {*scope} & {*DROPPED}: assert scope[name].__name__ == DROPPED[name]

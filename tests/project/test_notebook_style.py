@@ -1,4 +1,4 @@
-"What protects readers of a notebook. Lengths and wording are a matter of review."
+"Checks that protect readers of a notebook. Lengths and wording are reviewed by people."
 import ast
 import base64
 import os
@@ -18,7 +18,7 @@ NOTEBOOKS = {p.relative_to(ROOT/'nbs').as_posix(): read_notebook(p) for p in fin
 
 
 def source_problems(source: str, directives: list[str], text: str):
-    "Directives that nbdev would ignore, and imports that share a cell: nbdev executes every cell that holds one."
+    "Directives that nbdev would ignore, and imports that share a cell with other code: nbdev executes every cell that contains one."
     for directive in directives:
         if not DIRECTIVES.fullmatch(directive) and directive not in FRAMEWORKS: yield f'unknown directive `#| {directive}`'
     for line in source.split('\n'):
@@ -42,7 +42,7 @@ def output_problems(output: dict):
 
 
 def problems(name: str, nb: dict) -> list[str]:
-    "All that is wrong with a notebook whose path below nbs/ is `name`."
+    "Return all problems of a notebook whose path below nbs/ is `name`."
     found, module = [], default_exp(nb)
     folder, _, stem = (module or '').rpartition('.')
     if module and not re.fullmatch(rf'{folder}/?\d\d_{stem}\.ipynb', name):
@@ -70,5 +70,5 @@ def test_notebooks():
 
 
 def test_each_framework_has_a_cell():
-    "Where it is installed, tests/integrations runs the cell."
+    "If it is installed, tests/integrations runs the cell."
     assert {name for nb in NOTEBOOKS.values() for cell in nb['cells'] for name in needed(cell['source'])} == FRAMEWORKS

@@ -1,4 +1,4 @@
-"The source distribution and the wheel: what is in them, what they require, which Python they need."
+"The source distribution and the wheel: their contents, requirements and Python versions."
 import ast
 import re
 import shutil
@@ -20,7 +20,7 @@ SOURCES = ['timmdata', 'tools', 'tests', 'docs', 'benchmarks', 'nbs', 'setup.py'
 
 @pytest.fixture(scope='module')
 def built(tmp_path_factory):
-    "The folder with the built sdist and the wheel made from it; the checkout is left alone."
+    "Return the folder with the built sdist and the wheel made from it; the checkout is not changed."
     base = tmp_path_factory.mktemp('build')
     for name in SOURCES:
         source = ROOT/name
@@ -98,7 +98,7 @@ def test_metadata_requires_only_what_runs(metadata):
 
 
 def test_messages_name_packages_that_an_index_has():
-    "Not `timmdata[extra]`, which no index has before a release: the packages that the extra would install."
+    "Messages name the packages of an extra, because no index has `timmdata[extra]` before a release."
     paths = [*(ROOT/'timmdata').rglob('*.py'), *(ROOT/'nbs').rglob('*.ipynb'), ROOT/'README.md']
     texts = {path.name: path.read_text(encoding='utf-8') for path in paths}
     assert [name for name, text in texts.items() if 'timmdata[' in text] == []
@@ -109,7 +109,7 @@ def test_messages_name_packages_that_an_index_has():
 
 
 def imports(source: str) -> set[str]:
-    "The packages that a code cell imports, without those of Python and our own."
+    "Return the packages that a code cell imports, without Python's and this one."
     names = set()
     for node in ast.walk(ast.parse(split_cell(source)[1])):
         if isinstance(node, ast.Import): names |= {alias.name for alias in node.names}
@@ -118,7 +118,7 @@ def imports(source: str) -> set[str]:
 
 
 def requirements(*extras: str) -> set[str]:
-    "The names of the distributions that are installed with these extras."
+    "Return the names of the distributions that are installed with these extras."
     settings = read_settings()
     lines = [settings['requirements'], *(settings[f'{extra}_requirements'] for extra in extras)]
     return {re.split(r'[<>=]', requirement)[0] for requirement in ' '.join(lines).split()}

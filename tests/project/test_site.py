@@ -25,7 +25,7 @@ PAGES = [page_name(path.relative_to(root/'nbs').as_posix()) for path in find_not
 
 @pytest.fixture(scope='session')
 def site(tmp_path_factory) -> Path:
-    "The folder of the freshly built site; `TIMMDATA_SITE` names one that is there already."
+    "The folder of the freshly built site; `TIMMDATA_SITE` names one that already exists."
     if built := os.environ.get('TIMMDATA_SITE'): return Path(built).resolve()
     for module in ('sphinx', 'myst_nb', 'furo', 'griffe'):
         try: __import__(module)
@@ -92,7 +92,7 @@ _colors = "() => ['backgroundColor', 'color'].map(name => getComputedStyle(docum
 
 
 class Crawl:
-    "Every page of a served folder as a browser sees it: `pages` by name, and what went wrong on the way."
+    "Every page of a served folder as a browser sees it: `pages` by name, and the errors on the way."
     def __init__(self, browser, folder: Path):
         self.browser, self.folder = browser, folder
         self.server, self.base = serve(folder)
@@ -119,7 +119,7 @@ class Crawl:
         tab.context.close()
 
     def tab(self):
-        "A new tab that notes errors, and lets nothing out to another host."
+        "A new tab that records errors and blocks requests to other hosts."
         context = self.browser.new_context(viewport=dict(width=1280, height=844), color_scheme='light')
         tab = context.new_page()
 
@@ -149,11 +149,11 @@ class Crawl:
         return [f"{n}: {p['headings']}" for n, p in self.pages.items() if len(list(filter(None, p['headings']))) != 1]
 
     def bad_images(self):
-        "Images that are not there, or that have no text."
+        "Images that do not exist, or that have no alternative text."
         return [f'{n}: {i}' for n, p in self.pages.items() for i in p['images'] if not i[1] or not i[2]]
 
     def bad_links(self):
-        "Links to pages, files and anchors that are not there."
+        "Links to pages, files and anchors that do not exist."
         found = []
         for name, page in self.pages.items():
             for path, anchor in filter(None, map(self.local, page['links'])):
@@ -171,7 +171,7 @@ class Crawl:
         return found
 
     def wide(self):
-        "What makes a page scroll sideways on a phone."
+        "Elements that make a page scroll sideways on a phone."
         return [f'{name}: {what}' for name, page in self.pages.items() for what in page['wide']]
 
     def brightness(self, scheme: str) -> dict[str, tuple[float, float]]:

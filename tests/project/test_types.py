@@ -10,7 +10,7 @@ pytestmark = pytest.mark.full
 
 
 def test_types():
-    "`pyrefly check` over the package and tests/support/typed_script.py. What may be None is passed over: the code knows when it is there."
+    "`pyrefly check` over the package and tests/support/typed_script.py. Errors about values that may be None are ignored."
     done = subprocess.run([sys.executable, '-m', 'pyrefly', 'check', '--output-format=min-text'], cwd=ROOT, capture_output=True, text=True)
     errors = [line for line in done.stdout.splitlines() if line.startswith('ERROR') and '`NoneType` has no attribute' not in line]
     if errors: pytest.fail('\n'.join(errors), pytrace=False)
@@ -22,10 +22,20 @@ WORKFLOWS = sorted((GITHUB/'workflows').glob('*.yml'))
 FORMS = [GITHUB/'ISSUE_TEMPLATE/bug.yml', GITHUB/'ISSUE_TEMPLATE/gpu.yml']
 
 
+<<<<<<< HEAD
 def lint(*command) -> str:
     "What a linter finds."
     done = subprocess.run([*map(str, command)], capture_output=True, text=True)
     return done.stdout + done.stderr if done.returncode else ''
+=======
+def lint(*paths: Path) -> list[str]:
+    "Problems that the linters of workflows find."
+    schema = [sys.executable, '-m', 'check_jsonschema', '--builtin-schema', 'vendor.github-workflows', *map(str, paths)]
+    audit = [str(Path(sys.executable).with_name('zizmor')), '--offline', '--no-progress', '--quiet',
+             '--config', str(ROOT/'.github/zizmor.yml'), *map(str, paths)]
+    runs = [subprocess.run(command, capture_output=True, text=True) for command in (schema, audit)]
+    return [done.stdout + done.stderr for done in runs if done.returncode]
+>>>>>>> h5
 
 
 @pytest.mark.parametrize('schema, paths', [

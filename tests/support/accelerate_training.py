@@ -1,4 +1,4 @@
-"A loop with Accelerate, held to the contract of `framework_runs`."
+"A training loop with Accelerate, tested against the contract of `framework_runs`."
 import torch
 from accelerate import Accelerator
 from framework_runs import BATCH, EPOCHS, SETTINGS, make_dataset, make_model
@@ -8,7 +8,7 @@ from timmdata.integrations.huggingface import create_accelerated_loader
 
 
 class Counts:
-    "What a loop counts, for its checkpoint."
+    "Counters of a loop, for its checkpoint."
     def __init__(self): self.step = self.epoch = 0
     def state_dict(self): return dict(vars(self))
     def load_state_dict(self, state): vars(self).update(state)

@@ -20,7 +20,7 @@ def columns_of(rows: Sequence[AppearanceParams]) -> AppearanceColumns:
 
 
 def numbers_for(rows: Sequence[AppearanceParams], mean, std) -> dict[str, torch.Tensor]:
-    "What the device needs to change a batch."
+    "The numbers that the device needs to change a batch."
     columns = columns_of(rows)
     return together_on_device(batch_numbers(columns, color_matrices(columns, len(mean)), mean, std), torch.device('cpu'))
 
@@ -31,7 +31,7 @@ def change_at_once(images: torch.Tensor, rows: Sequence[AppearanceParams], mean,
 
 
 class Fixed:
-    "Draws what is given, by the index of the sample."
+    "Return given values in place of random ones, by the index of the sample."
     changes_on_device = changes_color = True
     def __init__(self, rows): self.rows = rows
     def appearance(self, keys): return columns_of([self.rows[key.index] for key in keys])

@@ -12,13 +12,13 @@ FLAGS = ['--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-
 
 
 def missing(what: str):
-    "On a build server a missing tool is a failure; at home the test is skipped."
+    "On a build server, a missing tool is a failure; elsewhere, the test is skipped."
     (pytest.fail if os.environ.get('TIMMDATA_FULL') or os.environ.get('CI', '').lower() in ('1', 'true') else pytest.skip)(what)
 
 
 @contextmanager
 def headless_chromium() -> Iterator[Any]:
-    "While it is open, no other can be opened in this process."
+    "While it is open, no second one can be opened in this process."
     try:
         from playwright.sync_api import sync_playwright
     except ImportError: missing("playwright is not installed: pip install -c constraints.txt -e '.[dev]'")

@@ -21,7 +21,7 @@ FOREVER = 10**9   # batches
 
 
 class Pixels:
-    "Noise that follows from the sample, whoever makes it."
+    "Noise that depends only on the sample, not on the process."
     def __call__(self, image):
         generator = torch.Generator().manual_seed(zlib.crc32(image.tobytes()))
         return torch.randint(0, 256, (3, 80, 80), dtype=torch.uint8, generator=generator)
@@ -43,14 +43,14 @@ def mark(host: HostBatch) -> str:
 
 
 def undisturbed(num: int) -> list[str]:
-    "What the loader gives without a buffer."
+    "Return the batches of the loader without a buffer."
     loader, seen = make_loader(), []
     while len(seen) < num: seen += [mark(host) for host in loader.host_batches()]
     return seen[:num]
 
 
 def forever(buffer: BatchBuffer) -> Iterator[str]:
-    "Batches of all epochs; one is acknowledged when the next is asked for."
+    "Batches of all epochs; one is acknowledged when the next is requested."
     while True:
         epoch = buffer.sampler.epoch
         for host in buffer.host_batches():
@@ -64,7 +64,7 @@ def values(buffer: BatchBuffer, num: int = 26) -> list[str]: return list(islice(
 
 
 def buffered(tmp_path: Path | None = None, **kwargs) -> BatchBuffer:
-    "A buffer of this program, in a directory of the test's."
+    "A buffer of this program, in a directory of the test."
     return BatchBuffer(make_loader(), directory=tmp_path and tmp_path/'buffer', **dict(batches=8) | kwargs)
 
 
@@ -111,7 +111,7 @@ def training(folder: Path, stop: int) -> str:
 
 
 def kill_children(run) -> int:
-    "Kill a program's producer, which may be ending by itself; how many were killed."
+    "Kill a program's producer, which may be ending by itself; return how many were killed."
     killed = 0
     for child in run.process.children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -122,7 +122,7 @@ def kill_children(run) -> int:
 
 
 def acknowledged(log: Path) -> list[str]:
-    "The batches of the log. One that was logged, and not acknowledged before a kill, is there again, the same."
+    "The batches of the log. A batch that was logged but not acknowledged before a kill is repeated, unchanged."
     seen = {}
     for number, line in (line.split(' ', 1) for line in log.read_text().splitlines() if line.count(' ') == 1):
         assert int(number) in (len(seen), len(seen) - 1), f'batch {number} after {len(seen)}: lost, or far back'
@@ -131,14 +131,14 @@ def acknowledged(log: Path) -> list[str]:
 
 
 def finish(folder: Path):
-    "After all kills: a run that ends has seen, with those before it, what an undisturbed one sees."
+    "After all kills, the runs together have seen the same batches as an undisturbed run."
     stop = len(acknowledged(folder/'log')) + 30
     code, _, errors = program(training(folder, stop)).end(60)
     assert code == 0 and errors == '' and acknowledged(folder/'log') == undisturbed(stop)
 
 
 def flip(path: Path, at: int):
-    "Change a bit of a file, as a disk may."
+    "Change a bit of a file, like a faulty disk."
     with open(path, 'r+b') as file:
         file.seek(at)
         byte = file.read(1)

@@ -1,4 +1,4 @@
-"Build the sample photographs in a process of its own, with a tenth of the views: python build_samples.py HOW CACHE [FOLDER]"
+"Build the sample photos in a separate process, with a tenth of the views: python build_samples.py HOW CACHE [FOLDER]"
 import os
 import signal
 import sys

@@ -5,7 +5,7 @@ PHOTOSHOP, EXIF = b'Photoshop 3.0\0', b'Exif\0\0'
 
 
 def segment(marker: int, body: bytes, size: int | None = None) -> bytes:
-    "A marker segment of a JPEG; `size` is a length that is not true."
+    "A marker segment of a JPEG; `size` is a wrong length."
     return bytes((0xFF, marker)) + struct.pack('>H', len(body) + 2 if size is None else size) + body
 
 

@@ -49,7 +49,7 @@ class Story:
         self.both(lambda loader: setattr(loader, 'mixup_enabled', enabled))
 
     def kill_one(self):
-        "Not twice within a few batches: then a sample is to blame."
+        "Not twice within a few batches, because a sample would then be blamed."
         if self.kill is not None and self.num_quiet > 8:
             self.kill()
             self.num_quiet = 0
@@ -61,7 +61,7 @@ class Story:
         for dataset in self.datasets: dataset.indices = new
 
     def read(self, most: int, depth: int = 0):
-        "A loop that is left after some batches."
+        "A loop that ends after some batches."
         loops = self.both(iter)
         for k in range(most):
             batches = [next(loop, None) for loop in loops]

@@ -6,7 +6,7 @@ from torch.nn.functional import cross_entropy
 
 
 class Watch(Callback):
-    "Write down what the model gets in training; `run_valid` is fastai's word."
+    "Record what the model gets in training; `run_valid` is fastai's word."
     run_valid = False
     def __init__(self, see): self.see = see
     def before_batch(self): self.see(self.yb[0])

@@ -118,7 +118,7 @@ def train(folder: Path, kind: str, log_name: str):
 # ---- an undisturbed run
 
 class Undisturbed:
-    "The batches of a run that nobody disturbs, made as far as they are asked for."
+    "The batches of an undisturbed run, loaded as far as they are needed."
     def __init__(self, folder: Path): self.folder, self.marks, self.epochs = folder, {}, Counter()
 
     def mark(self, kind: str, epoch: int, position: int) -> int:
@@ -140,7 +140,7 @@ class Undisturbed:
 # ---- one life of the program, and its faults
 
 class Life:
-    "The program from a start to its end, and what was done to it."
+    "The program from start to end, and the faults in between."
     def __init__(self, run: 'Run', kind: str, first: str = ''):
         self.run, self.kind, self.folder = run, kind, run.folder(kind)
         self.log, self.faults = self.folder/f'log-{run.num_lives}', []
@@ -155,7 +155,7 @@ class Life:
     def lines(self) -> list[str]: return self.log.read_text().splitlines() if self.log.exists() else []
 
     def wait_for_batches(self, num: int):
-        "Wait until it has made more batches, or has ended."
+        "Wait until the program has logged more batches, or has ended."
         goal = len(self.lines()) + num
         wait_until(lambda: len(self.lines()) >= goal or self.has_ended, lambda: f'no batches come: {self.describe()}', 60)
 
@@ -174,7 +174,7 @@ class Life:
 
 @dataclass(frozen=True)
 class Fault:
-    "What is done to a program, and what may follow."
+    "A disturbance of a program, and its allowed outcomes."
     name: str
     group: str   # signals, forks, disks, files, limits or permissions
     disturb: Callable[[Life, random.Random], None]
@@ -204,7 +204,7 @@ def stop_child(life, rng):
 
 
 def flip_a_bit(path: Path, rng):
-    "Somewhere where Pillow sees it."
+    "At a place where Pillow notices it."
     data = path.read_bytes()
     for _ in range(200):
         at, damaged = rng.randrange(len(data)), bytearray(data)
@@ -312,7 +312,7 @@ def _left_behind(pid: int) -> dict[str, int]:
 
 @dataclass
 class Run:
-    "Programs that are disturbed, one after the other, and what came of it."
+    "Disturbed programs, one after the other, and their outcomes."
     base: Path
     seed: int
     num_lives: int = 0
@@ -398,7 +398,7 @@ class Run:
 
 
 def mixed_run(seconds: float, folder: Path, seed: int | None = None) -> dict:
-    "Disturb programs for so long, by faults of all kinds in a random order; a failure names its seed."
+    "Disturb programs for a given time, by all kinds of faults in random order; a failure names its seed."
     seed = random.SystemRandom().randrange(10**6) if seed is None else seed
     run, rng, end = Run(folder, seed), random.Random(seed), time.monotonic() + seconds
     print(f'seed {seed}', flush=True)

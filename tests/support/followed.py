@@ -23,7 +23,7 @@ Sample = namedtuple('Sample', 'image target mask')
 
 
 def labels_of(index: int) -> np.ndarray:
-    "Labels 0..10 of an image, in rectangles of a few pixels; each image has another size."
+    "Labels 0..10 of an image, in rectangles of a few pixels; each image has a different size."
     rng = np.random.default_rng(index)
     height, width = rng.integers(40, 120, 2)
     small = rng.integers(0, 11, (height // 7 + 1, width // 7 + 1)).astype(np.uint8)
@@ -115,7 +115,7 @@ class Endless(torch.utils.data.IterableDataset):
 
 
 class Noisy(Follower):
-    "A follower of the user's that draws from all three generators."
+    "A user's follower that draws from all three generators."
     def __call__(self, value, geometry):
         moved = np.asarray(geometry.warp(value, OUTSIDE))
         drawn = torch.tensor([random.random(), float(np.random.rand()), float(torch.rand(()))])
@@ -123,7 +123,7 @@ class Noisy(Follower):
 
 
 class OwnGenerator:
-    "A function with a generator of its own."
+    "A function with its own generator."
     def __init__(self): self.rng = random.Random(0)
     def __call__(self, value, geometry): return torch.tensor(self.rng.random())
 
@@ -147,7 +147,7 @@ def copied(value):
 
 
 def is_same(some, others) -> bool:
-    "Whether two values are equal to the bit, in all their parts."
+    "Return whether two values are bit-identical in all their parts."
     if isinstance(some, torch.Tensor): return isinstance(others, torch.Tensor) and some.dtype == others.dtype and torch.equal(some, others)
     if isinstance(some, dict): return some.keys() == others.keys() and all(is_same(some[name], others[name]) for name in some)
     if isinstance(some, (tuple, list)): return len(some) == len(others) and all(map(is_same, some, others))

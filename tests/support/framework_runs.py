@@ -61,14 +61,14 @@ class Run:
         return [json.loads(line) for line in self.file(rank).read_text().splitlines()]
 
     def answer(self, rank: int = 0) -> Any:
-        "What another function than `train` gave."
+        "The result of a function other than `train`."
         return json.loads(self.file(rank).read_text())
 
     def file(self, rank: int) -> Path: return Path(self.folder)/f'{self.name}.{rank}.seen'
 
 
 class See:
-    "Write the indices of each step down, at once; and kill the process after so many."
+    "Record the indices of each step immediately, and kill the process after a given number."
     def __init__(self, run: Run, rank: int): self.run, self.count, self.out = run, 0, run.file(rank).open('a')
 
     def __call__(self, targets):
@@ -84,7 +84,7 @@ def free_port() -> int:
 
 
 def run_in_child(function, run: Run, rank: int, port: int):
-    "What a fork does."
+    "Run by a forked process."
     sys.stdout = sys.stderr = (Path(run.folder)/f'{run.name}.{rank}.log').open('w', buffering=1)
     os.dup2(sys.stderr.fileno(), 2)
     if run.world > 1: os.environ.update(
@@ -124,7 +124,7 @@ def run_forked(function, run: Run, seconds: float = 120):
 
 
 def run_all(module: str, runs: Sequence[Run]):
-    "Let the runs of a framework go one after the other, in a process that imports it once."
+    "Run a framework's runs one after the other, in a process that imports it once."
     support = Path(__file__).resolve().parent
     for run in runs: Path(run.folder).mkdir(parents=True, exist_ok=True)
     request = Path(runs[0].folder)/'runs.json'
@@ -155,7 +155,7 @@ def check_resume(
     world: int = 1,   # processes
     **options: Any,   # of the framework's `train`
 ):
-    "Hold a framework to the contract: what the model saw before a kill and after it is what an undisturbed run saw."
+    "Check the contract: before and after a kill, the model saw the same samples as in an undisturbed run."
     same = dict(save_every=save_every, world=world, options=options)
     whole = Run(str(folder/'whole'), **same)
     killed = [Run(str(folder/f'killed{k}'), 'killed', kill_after=k, **same) for k in kill_after]

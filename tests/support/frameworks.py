@@ -1,4 +1,4 @@
-"The other trainers that tests/integrations runs: skipped where they are not installed, but never where they have to be."
+"The other trainers that tests/integrations runs: skipped if they are not installed, unless they are required."
 import importlib
 import os
 from types import ModuleType

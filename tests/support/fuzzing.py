@@ -1,4 +1,4 @@
-"What the fuzz tests share: mutated bytes, how many examples, and what may be taken of time and memory."
+"Shared by the fuzz tests: mutated bytes, the number of examples, and limits of time and memory."
 import math
 import os
 import struct
@@ -52,7 +52,7 @@ def _edit(data: bytearray, kind: str, at: int, size: int, value: int):
 
 @st.composite
 def mutated(draw, sources: st.SearchStrategy[bytes], most: int = 4) -> bytes:
-    "Bytes of a source with at most so many edits."
+    "Bytes of a source with at most a given number of edits."
     data = bytearray(draw(sources))
     edit = st.tuples(st.sampled_from(EDITS), st.integers(0, 2**32), st.integers(1, 64), st.integers(0, 2**16))
     for kind, at, size, value in draw(st.lists(edit, max_size=most)): _edit(data, kind, at, size, value)
@@ -71,7 +71,7 @@ ODD_VALUES = st.one_of(
 
 
 def _places(value, here=()):
-    "The ways to all parts of a JSON value."
+    "The paths to all parts of a JSON value."
     yield here
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, part in items: yield from _places(part, (*here, key))

@@ -1,4 +1,4 @@
-"Grids of which the ordinary run takes a few cases, and CI (TIMMDATA_FULL=1) all."
+"Test grids: an ordinary run uses a few cases, and CI (TIMMDATA_FULL=1) uses all."
 import os
 from collections.abc import Iterable
 

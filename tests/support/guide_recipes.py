@@ -9,7 +9,7 @@ from synthetic import ROOT
 
 @cache
 def recipe(framework: str) -> ModuleType:
-    "Run the first cell of the guide that needs the framework, in a module of its own."
+    "Run the first cell of the guide that needs the framework, in its own module."
     cells = read_notebook(ROOT/'nbs/guides/your_trainer.ipynb')['cells']
     source = next(cell['source'] for cell in cells if cell['cell_type'] == 'code' and framework in needed(cell['source']))
     module = sys.modules[f'recipe_of_{framework}'] = ModuleType(f'recipe_of_{framework}')

@@ -1,4 +1,4 @@
-"Ctrl-C at chosen and at random moments, kills and hangs: what programs of the tests run, and what they look at afterwards."
+"Ctrl-C at chosen and at random moments, kills and hangs: code that the tests' programs run, and their checks afterwards."
 import logging
 import os
 import random
@@ -23,7 +23,7 @@ PLACES = ['before the fork', 'in the fork', 'as the fork ends', 'after the fork'
 
 
 def what_is_there() -> dict:
-    "What an interrupt must not leave behind: processes, threads, open files, shared memory."
+    "List what an interrupt must not leave behind: processes, threads, open files, shared memory."
     shared = [name for name in os.listdir('/dev/shm') if name.startswith(f'torch_{os.getpid()}_')]
     mapped = [line for line in Path('/proc/self/maps').read_text().splitlines() if 'timmdata' in line]
     return dict(processes=len(children()), threads=len(threading.enumerate()), files=psutil.Process().num_fds(),

@@ -9,7 +9,7 @@ from guide_recipes import recipe
 
 
 class Watched(keras.Sequential):
-    "Writes down what it gets in training."
+    "Records what it gets in training."
     see = None
 
     def train_step(self, data):

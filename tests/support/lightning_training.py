@@ -1,4 +1,4 @@
-"Training by Lightning, held to the contract of `framework_runs`."
+"Training with Lightning, tested against the contract of `framework_runs`."
 import logging
 import warnings
 
@@ -14,7 +14,7 @@ QUIET = dict(accelerator='cpu', logger=False, enable_progress_bar=False, enable_
 
 
 class Model(LightningModule):
-    "The tiny model, which tells what it sees."
+    "The tiny model, which reports its inputs."
     def __init__(self, see=lambda targets: None):
         super().__init__()
         self.model, self.see = make_model(), see

@@ -1,4 +1,4 @@
-"Data sets, transforms and programs of the loader tests; importable, so that spawned workers find them."
+"Datasets, transforms and programs for the loader tests; importable, so that spawned workers find them."
 import atexit
 import gc
 import json
@@ -37,7 +37,7 @@ class Coded(torch.utils.data.Dataset):
 
 
 class Slow(Coded):
-    "Takes its time for one index."
+    "Is slow for one index."
     def __init__(self, num, slow_index, seconds):
         super().__init__(num); self.slow_index, self.seconds = slow_index, seconds
 
@@ -47,7 +47,7 @@ class Slow(Coded):
 
 
 class SlowTransform:
-    "A transform of a user's that takes its time."
+    "A user's slow transform."
     def __init__(self, seconds: float = 0.003): self.seconds = seconds
 
     def __call__(self, image):
@@ -65,7 +65,7 @@ class Gated(Coded):
 
 
 class Deadly(Coded):
-    "Kills its own process at one index, as the kernel does when memory is out; with a file to remember it by, only once."
+    "Kills its own process at one index, as the kernel does if memory runs out; with a file to remember it by, only once."
     def __init__(self, num, at, once=None): super().__init__(num); self.at, self.once = at, once
 
     def __getitem__(self, index):
@@ -96,7 +96,7 @@ class DeadlyReader(ReaderImageFolder):
 
 
 class CountingReader(ReaderImageFolder):
-    "Writes down what is read; in this process."
+    "Records what is read in this process."
     def __init__(self, *args): super().__init__(*args); self.seen = []
 
     def __getitem__(self, index):
@@ -133,7 +133,7 @@ class Stream:
 
 
 class SplitStream(Stream):
-    "A stream that divides itself among the workers and wants to know the epoch."
+    "A stream that divides itself among the workers and uses the epoch."
     def __init__(self, num): super().__init__(num); self.num_workers = self.epoch = None
     def set_loader_cfg(self, num_workers=None): self.num_workers = num_workers
     def set_epoch(self, epoch): self.epoch = epoch

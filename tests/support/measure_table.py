@@ -21,7 +21,7 @@ def memory() -> int:
 
 
 def own_memory() -> int:
-    "Bytes that this process shares with no other."
+    "Bytes that this process does not share with any other."
     return psutil.Process().memory_full_info().uss
 
 

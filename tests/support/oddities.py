@@ -1,4 +1,4 @@
-"Files that a careless loader clips, rotates or silently replaces: eleven of them, to test on."
+"Files that a careless loader clips, rotates or silently replaces: eleven test files."
 import io
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"Datasets and transforms with state of their own: random generators in many places, and what changes from epoch to epoch."
+"Datasets and transforms with their own state: random generators in many places, and what changes from epoch to epoch."
 import random
 from functools import partial
 
@@ -31,7 +31,7 @@ class Drawing(Dataset):
 
 
 class Own(Dataset):
-    "Draws its targets from a generator of its own."
+    "Draws its targets from its own generator."
     def __init__(self, rng, size=16): self.rng, self.size = rng, size
     def __len__(self): return self.size
     def __getitem__(self, index): return Image.fromarray(PIXELS), draw(self.rng)
@@ -51,7 +51,7 @@ class Wrapper(Dataset):
 
 
 class Method:
-    "Gives away a method of its own, and refers to itself."
+    "Passes on one of its methods, and references itself."
     def __init__(self, rng): self.rng, self.me = rng, self
     def draw(self): return draw(self.me.rng)
 

@@ -1,4 +1,4 @@
-"Photographs as bytes and as numbers, and how far two of them are apart."
+"Photos as bytes and as numbers, and the differences between two of them."
 import io
 import random
 from pathlib import Path
@@ -18,7 +18,7 @@ def encoded(image: Image.Image, format: str = 'jpeg', **options) -> bytes:
 
 
 def rgb(data: bytes) -> Image.Image:
-    "What Pillow makes of a file."
+    "The pixels that Pillow decodes from a file."
     with Image.open(io.BytesIO(data)) as image: return image.convert('RGB')
 
 

@@ -1,4 +1,4 @@
-"""What a worker pool promises, as checks that anybody can run on a pool of their own.
+"""What a worker pool promises, as checks to run on your own pool.
 
     for check in CHECKS: check(lambda builder: MyPool(builder))
 """

@@ -97,7 +97,7 @@ class RangeServer:
 
 
 def serve(root: Path, latency: float, pipe):
-    "Run a server in a process of its own, for measurements: its URL goes into the pipe, and it ends with what comes out of it."
+    "Run a server in a separate process, for measurements: its URL goes into the pipe, and it ends with what comes out of it."
     with RangeServer(root, latency) as server:
         pipe.send(server.url)
         pipe.recv()

@@ -22,7 +22,7 @@ class Share(Stream):
 
 
 def warned(dataset, is_training: bool = True, **settings) -> list[str]:
-    "What create_loader warns about."
+    "Return the warnings of create_loader."
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter('always')
         create_loader(dataset, 8, 4, is_training, num_workers=0, device='cpu', **settings)

@@ -1,4 +1,4 @@
-"The photographs that lie beside a developer's checkout; tests skip where they are absent."
+"The photos next to a developer's checkout; tests are skipped if they are missing."
 import os
 from pathlib import Path
 
@@ -9,6 +9,6 @@ DATA = ROOT.parent/'shared/data'
 
 
 def shared_data(name: str) -> Path:
-    "A folder of photographs beside the checkout; the test is skipped where it is absent."
+    "Return a folder of photos next to the checkout; the test is skipped if it is missing."
     if not (DATA/name).is_dir(): pytest.skip(f'no {os.path.relpath(DATA/name, ROOT)}')
     return DATA/name

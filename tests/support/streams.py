@@ -1,4 +1,4 @@
-"Stand-ins for a side stream: one writes down what it is asked to do, one is as far behind as a test wants."
+"Stand-ins for a side stream: one records its calls, the other one is delayed as far as a test needs."
 import threading
 import time
 from contextlib import contextmanager
@@ -7,7 +7,7 @@ import torch
 
 
 class RecordingStream:
-    "Writes down every call, in order; one list for all threads."
+    "Records every call, in order; one list for all threads."
     def __init__(self): self.log = []
     def note(self, *what): self.log.append(what)
 

@@ -14,7 +14,7 @@ def write_photos(folder: Path) -> Path:
 
 
 def label_frame() -> pandas.DataFrame:
-    "One row a file; every fourth is for validation."
+    "One row per file; every fourth is for validation."
     return pandas.DataFrame([dict(path=f'{k}.png', target=CLASSES[k % 5], split='val' if k % 4 == 3 else 'train',
                                   weight=k / 4, age=k, note=f'note {k}', box=[k, 1.5]) for k in range(20)])
 

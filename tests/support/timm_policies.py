@@ -1,4 +1,4 @@
-"timm's operations beside ours, for the tests of policies: what is compared, and how."
+"timm's operations and ours, compared in the tests of policies."
 import platform
 import random
 

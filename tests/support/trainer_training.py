@@ -1,4 +1,4 @@
-"Training by Hugging Face's Trainer, held to the contract of `framework_runs`."
+"Training with Hugging Face's Trainer, tested against the contract of `framework_runs`."
 import logging
 import warnings
 

@@ -1,4 +1,4 @@
-"What the tests of workers and of loaders share: a loader that draws everything, kinds of workers, comparisons."
+"Shared by the tests of workers and loaders: a loader that draws everything, kinds of workers, comparisons."
 import threading
 import time
 from contextlib import nullcontext
@@ -57,7 +57,7 @@ def assert_equal(a: list, b: list):
 
 
 def notes(error: Exception) -> str:
-    "What was added to an error; Python 3.10 has no notes."
+    "Return the notes of an error; Python 3.10 has none."
     if not hasattr(error, 'add_note'): pytest.skip('errors have notes from Python 3.11 on')
     return '\n'.join(error.__notes__)
 

@@ -42,12 +42,12 @@ def cpu_quota(
             quota, period = words
             return None if quota in ('max', '-1') else int(quota) / int(period)
         except (OSError, ValueError, ZeroDivisionError):
-            continue   # no control groups, or those of the other version
+            continue   # no control groups, or the other version
     return None
 
 # %% ../../nbs/core/55_cores.ipynb #dd59d100
 def _affinity(pid: int) -> int:
-    "Count the cores that a process is bound to, or those of the machine."
+    "Count the cores that a process is bound to, or all cores of the machine."
     if not hasattr(os, 'sched_getaffinity'):
         return os.cpu_count() or 1
     try:
@@ -76,11 +76,11 @@ def available_cores() -> int:
     return min(own, max(1, together // _local_ranks()))
 
 # %% ../../nbs/core/55_cores.ipynb #cd5c314e
-_is_setting = threading.Lock()   # held while the number for new threads is not the user's
+_is_setting = threading.Lock()   # held while new threads would not get the user's number
 
 
 def _renew_lock():
-    "Replace the lock in a forked process, where a thread that held it does not exist."
+    "Replace the lock in a forked process, because the thread that held it does not exist there."
     global _is_setting
     _is_setting = threading.Lock()
 
@@ -90,7 +90,7 @@ if hasattr(os, 'register_at_fork'):
 
 
 def use_one_core():
-    "Limit torch operations of this thread to one core from now on; call it first in a thread of your own."
+    "Limit torch operations of this thread to one core from now on; call it first in a new thread."
     with _is_setting:
         before = torch.get_num_threads()   # of a new thread
         torch.set_num_threads(1)
@@ -99,7 +99,7 @@ def use_one_core():
         restorer.join()
 
 # %% ../../nbs/core/55_cores.ipynb #b3ab48ef
-_NAME = 'timmdata-one-core'   # of the threads
+_NAME = 'timmdata-one-core'   # name of the threads
 _with_thread: weakref.WeakSet['OneCore'] = weakref.WeakSet()
 
 
@@ -119,7 +119,7 @@ def _work(todo: queue.SimpleQueue, ended: threading.Event):
 
 
 class OneCore:
-    """Call functions on one core: in a thread of its own, unless the calling thread uses one core itself.
+    """Call functions on one core: in a separate thread, unless the calling thread already uses one core.
 
     The thread starts with the first call, and ends with `close` or with this object; a later call starts another one.
     A copy, or a forked process, has its own thread.
@@ -130,7 +130,7 @@ class OneCore:
         self._ended = threading.Event()
         self._pid = 0   # ID of the process that started the thread
 
-    def __del__(self, own_pid: Callable[[], int] = os.getpid):   # at Python's end, `os` is gone
+    def __del__(self, own_pid: Callable[[], int] = os.getpid):   # when Python exits, `os` may be gone
         if self._todo is not None and self._pid == own_pid():
             self._todo.put(None)
 
@@ -192,7 +192,7 @@ def _close_all():
 
 # %% ../../nbs/core/55_cores.ipynb #0d7c79e0
 def use_one_core_per_process():
-    "Limit the operations of torch, and of OpenCV if it is imported, to one core, in a process that is a worker."
+    "Limit the operations of torch, and of OpenCV if it is imported, to one core in this process, which must be a worker."
     torch.set_num_threads(1)
     opencv = sys.modules.get('cv2')
     if opencv is not None:

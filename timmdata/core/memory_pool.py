@@ -51,7 +51,7 @@ def end_with(
 
 
 def _if_original(pid: int, function: Callable, args: tuple):
-    "Call a function in the process that asked for it."
+    "Call a function only in the process that registered it."
     if os.getpid() == pid:
         function(*args)
 
@@ -59,7 +59,7 @@ def _if_original(pid: int, function: Callable, args: tuple):
 class MemoryPool:
     """Pool of buffers; an acquired buffer is free again when the last tensor that uses it is gone.
 
-    `_lent` holds each buffer once, with its weak reference; a thread removes a buffer while it examines it.
+    `_lent` holds each buffer once, with its weak reference; a thread that examines a buffer removes it for that time.
 
     Args:
         make: Allocates a buffer: a contiguous uint8 CPU tensor, always of one size.
@@ -81,9 +81,9 @@ class MemoryPool:
         free = []
         for _ in range(len(self._lent)):
             try:
-                buffer, held = self._lent.pop()   # the last first: it is in the cache
+                buffer, held = self._lent.pop()   # the last one first: it is in the CPU's cache
             except IndexError:
-                break   # another thread looks at it
+                break   # another thread examines the last one
             if held() is None:
                 free.append(buffer)
             if held() is not None or 1 < len(free) <= self._max_free:
@@ -100,12 +100,12 @@ class MemoryPool:
 
 # %% ../../nbs/core/60_memory_pool.ipynb #60c0b9a2
 class ResultMemory:
-    """Allocate memory for results, such as batches; it is reused once a result is dropped.
+    """Allocate memory for results, such as batches; it is reused after a result is dropped.
 
-    Threads can share it. It is not pickled or copied: the copy has memory of its own.
+    Threads can share it. The memory is not pickled or copied: a copy has its own memory.
 
     Args:
-        least: Share of the largest result, 0..1, up to which a smaller one gets memory of its own; for results that may be kept.
+        least: Share of the largest result, 0..1, up to which a smaller one gets its own memory; for results that may be kept.
     """
 
     def __init__(self,

@@ -15,19 +15,19 @@ from typing import Any
 
 # %% ../../nbs/core/67_progress.ipynb #c198a50e
 def _is_seen() -> bool:
-    "Return whether somebody looks at stderr: on a terminal or in a notebook, not in a log file."
+    "Return whether stderr is visible to a user: on a terminal or in a notebook, but not in a log file."
     if os.environ.get('TQDM_DISABLE', '0') not in ('', '0'):
         return False
     if sys.stderr is not None and sys.stderr.isatty():
         return True
-    get_shell = getattr(sys.modules.get('IPython'), 'get_ipython', None)   # a kernel has imported it
+    get_shell = getattr(sys.modules.get('IPython'), 'get_ipython', None)   # imported in every kernel
     return get_shell is not None and 'IPKernelApp' in getattr(get_shell(), 'config', ())
 
 # %% ../../nbs/core/67_progress.ipynb #877a20ef
 @cache
 def _bar_class() -> Any:
     with warnings.catch_warnings():
-        warnings.simplefilter('ignore')   # a bar without ipywidgets is a bar, too
+        warnings.simplefilter('ignore')   # the bar works without ipywidgets
         from tqdm.auto import tqdm
     return tqdm
 

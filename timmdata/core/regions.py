@@ -28,7 +28,7 @@ _VERBOSITY = 'PYNVIMGCODEC_VERBOSITY'
 
 @contextmanager
 def _without_lines(pattern: re.Pattern[bytes]) -> Iterator[None]:
-    "Leave out lines that compiled code writes to the standard error file; other lines come when the block ends."
+    "Remove matching lines that compiled code writes to standard error; other lines appear when the block ends."
     try:
         errors = os.dup(2)
     except OSError:   # closed, as in some services
@@ -57,12 +57,12 @@ def import_nvimgcodec() -> ModuleType | None:
     """Import nvImageCodec.
 
     Returns:
-        None: it is not installed, or does not work on this machine
+        the module; None: it is not installed, or does not work on this machine
     """
     if find_spec('nvidia') is None or find_spec('nvidia.nvimgcodec') is None:
         return None
     is_ours = _VERBOSITY not in os.environ
-    os.environ.setdefault(_VERBOSITY, '0')   # read at the import: nothing is written about damaged files
+    os.environ.setdefault(_VERBOSITY, '0')   # read at the import; nothing is printed about damaged files
     try:
         with _without_lines(_ABOUT_CUDA):
             from nvidia import nvimgcodec
@@ -75,13 +75,13 @@ def import_nvimgcodec() -> ModuleType | None:
     return nvimgcodec
 
 # %% ../../nbs/core/45_regions.ipynb #61a00009
-MIN_WIDTH = 8   # pixels: libjpeg-turbo smooths the colors of a region that is one pixel wide differently
-MOST_PIXELS = 10_000_000   # for more than 32 MB, nvImageCodec asks the system for new memory each time, which is slow
+MIN_WIDTH = 8   # pixels; libjpeg-turbo smooths the colors of a region that is one pixel wide differently
+MOST_PIXELS = 10_000_000   # above 32 MB, nvImageCodec allocates new memory from the system each time, which is slow
 _here = threading.local()
 
 
 def _own_decoder() -> tuple[Any, Any]:
-    "Return the decoder of this thread, and how it decodes; a forked process makes a new one."
+    "Return the decoder of this thread and its settings; a forked process creates a new decoder."
     if getattr(_here, 'process', None) != os.getpid():
         codec = import_nvimgcodec()
         _here.decoder = _make_decoder(codec)
@@ -99,7 +99,7 @@ def read_size(
         data: Content of a JPEG.
 
     Returns:
-        height and width, pixels; None: another kind of JPEG
+        height and width, pixels; None: a different kind of JPEG
     """
     codec = import_nvimgcodec()
     stream = codec.CodeStream(np.frombuffer(data, np.uint8))

@@ -55,7 +55,7 @@ _PACK = struct.Struct('<5q').pack   # Philox counts in unsigned 64-bit words
 
 
 class _Philox(threading.local):
-    "NumPy's generator, one in each thread; setting its state is much cheaper than making another."
+    "Keep one NumPy generator per thread; setting its state is much cheaper than creating another one."
 
     def __init__(self):
         self.philox = np.random.Philox(0)
@@ -64,7 +64,7 @@ class _Philox(threading.local):
         self.counter = self.state['state']['counter']
 
     def words(self, key: tuple[int, int], counter: tuple[int, int, int, int]) -> list[int]:
-        "Compute sixteen numbers of 64 bits: those of the counter and of the three after it."
+        "Compute sixteen 64-bit numbers: four for this counter and four for each of the next three."
         self.key[:], self.counter[:] = key, counter
         self.philox.state = self.state
         return self.philox.random_raw(16).tolist()
@@ -105,12 +105,12 @@ class KeyedRandom(random.Random):
         self.gauss_next = None
 
     def _word(self) -> int:
-        "Give the next 64 random bits."
+        "Return the next 64 random bits."
         word = next(self._words, None)
         if word is not None:
             return word
         self._words = iter(_PHILOX.words(self._key, (self._block, *self._counter)))
-        self._block += 4   # a block is four words, and sixteen are made at once
+        self._block += 4   # a block is four words; sixteen words are computed at once
         return next(self._words)
 
     def random(self) -> float:
@@ -161,7 +161,7 @@ def keyed_words(
     sequence: int = 0,
     block: int = 0,
 ) -> np.ndarray:
-    """Compute four times 64 random bits per sample, those that its `KeyedRandom` uses.
+    """Compute four 64-bit random words per sample, the same as its `KeyedRandom` uses.
 
     Args:
         seed: Seed of the run.
@@ -200,7 +200,7 @@ def unit(
 
 # %% ../../nbs/core/10_rng.ipynb #10c5a011
 class KeyedBatch:
-    """Draw for many samples at once what the `KeyedRandom` of each would draw; `where` says which of them draw.
+    """Draw for many samples at once, with the same results as from the `KeyedRandom` of each sample.
 
     Args:
         seed: Seed of the run.
@@ -218,8 +218,8 @@ class KeyedBatch:
         sequence: int = 0,
     ):
         self.key = seed, epoch, indexes, views, sequence
-        self._words = np.zeros((0, len(indexes)), np.uint64)   # as many as are used
-        self._used = np.zeros(len(indexes), np.int64)   # words of each sample
+        self._words = np.zeros((0, len(indexes)), np.uint64)   # those computed so far
+        self._used = np.zeros(len(indexes), np.int64)   # words used by each sample
         self._all = np.arange(len(indexes))
 
     def __len__(self) -> int:
@@ -228,7 +228,7 @@ class KeyedBatch:
     def words(self,
         where: Any = True,
     ) -> np.ndarray:
-        """Give the next 64 random bits of each sample that draws, and any bits for the others.
+        """Return the next 64 random bits of each sample that draws, and arbitrary bits for the others.
 
         Args:
             where: bool (n,): samples that draw.
@@ -249,7 +249,7 @@ class KeyedBatch:
         """Draw floats in [0, 1), as `random` of each sample.
 
         Args:
-            where: bool (n,): samples that draw; the others get any number.
+            where: bool (n,): samples that draw; the others get an arbitrary number.
 
         Returns:
             float64 (n,)
@@ -260,7 +260,7 @@ class KeyedBatch:
         prob: float | None,
         where: Any = True,
     ) -> np.ndarray:
-        """Toss coins; nothing is drawn if the probability is 0.
+        """Toss a coin per sample; if the probability is 0, no numbers are drawn.
 
         Args:
             prob: Probability of True.
@@ -318,7 +318,7 @@ class KeyedBatch:
         """Shuffle 0 .. num - 1, as `shuffle` of each sample.
 
         Args:
-            num: How many things are shuffled.
+            num: Number of items to shuffle.
             where: bool (n,): samples that shuffle; the others keep the order.
 
         Returns:
@@ -334,7 +334,7 @@ class KeyedBatch:
 def seed_all(
     key: int,
 ):
-    """Seed the global CPU generators of Python, NumPy and torch. GPU generators are left alone.
+    """Seed the global CPU generators of Python, NumPy and torch. GPU generators are not changed.
 
     Args:
         key: Number from `sample_seed`.

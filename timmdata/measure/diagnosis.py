@@ -41,7 +41,7 @@ WORKERS = 'the work of the workers'
 
 
 def _ready(loader: PrefetchLoader | BatchLoader, progress: bool) -> Iterable:
-    "Make host batches in advance, and copy them, because the loader reuses the memory of a batch."
+    "Load host batches in advance, and copy them, because the loader reuses the memory of a batch."
     host = host_loader(loader)
     batches = progress_bar(
         host.host_batches(), 'making batches', len(host), unit=' batches', leave=False, is_shown=progress)
@@ -86,13 +86,47 @@ def _changes(host: BatchLoader, settings: Mapping[str, Any],
         return found   # this dataset does not decode files
     decode = transforms[0].decode
     faster = [resolve_backend()]
-    if is_random and import_nvimgcodec():   # for parts of photos
+    if is_random and import_nvimgcodec():   # decodes parts of photos
         faster.append('nvimgcodec')
     found.extend(dict(backend=name) for name in dict.fromkeys(faster) if name != decode.decoder)
     is_exact = decode.scaled_decode or decode.backend == 'pillow' or settings.get('cache')
     if is_random and not is_exact:
         found.append(dict(scaled_decode=True))
     return found
+
+# %% ../../nbs/measure/20_diagnosis.ipynb #6a240ae8
+BOTTLENECKS = {   # stage that limits the loader → what that means, and what to try
+    '': 'no single stage limits the loader: if training waits for it, try more workers',
+    'step': 'training itself is the limit: a faster loader would not help',
+    'read': 'the disk or the network is the limit: use more workers, which wait in parallel; tar files and packs need '
+            'fewer requests, and a copy on a local disk needs none',
+    'decode': 'decoding is the limit: use more cores, decode less (JPEG instead of PNG, smaller copies), or use a '
+              'faster decoder',
+    'resize': 'resizing to the input size is the limit: use more cores, or smaller copies of the images',
+    'policy': 'the policy of auto_augment is the limit: use fewer operations, or more cores',
+    'follow': 'reading and moving masks is the limit: use more cores, or smaller copies of the images and their masks',
+    'Python': 'Python code between the stages is the limit, and threads run it one at a time: use more processes',
+    'dataset': "your dataset's code is the limit: read the files with an ImageDataset, or use processes",
+    'transform': 'your transform is the limit: leave flips, colors and normalization to create_loader, or use '
+                 'processes',
+    'augment': 'augmentation on the device is the limit: use less jitter and erasing, or a GPU',
+    'batch transform': 'normalization and augmentation on the device are the limit: on a CPU, they take time of one '
+                       'core from training; with use_prefetcher=False, the workers do this'}
+
+NO_SIMPLEJPEG = 'simplejpeg is not installed, so it was not tried: pip install simplejpeg'
+NO_PSUTIL = ('psutil is not installed, so how many cores are busy, and with which programs, is unknown: '
+             'pip install psutil')
+AGAIN = 'measure again when they have ended, or with more time and rounds'
+
+CHANGES = {   # first argument of a change → what to know before you make it
+    'num_workers': 'each worker uses memory; more workers than cores only help if they spend time waiting',
+    'worker_type': 'same batches; processes use more memory and start more slowly, threads share the GIL',
+    'backend': 'pixels may differ by one gray level, rarely by two',
+    'scaled_decode': 'large images are decoded at a smaller size: pixels differ slightly; for training only'}
+
+_DISTURBS = 0.15   # share of the cores that other programs use; an idle desktop uses less
+
+GUIDE = 'the guide "When the GPU waits" (nbs/guides/faster.ipynb) has a section for each of these findings'
 
 # %% ../../nbs/measure/20_diagnosis.ipynb #720fbb71
 def find_bottleneck(
@@ -125,40 +159,6 @@ def find_bottleneck(
             sure += [name for name, share in parts.items() if share > noise / (1 + noise)]
         shares |= parts
     return max(sure, key=lambda name: shares[name], default=''), shares
-
-# %% ../../nbs/measure/20_diagnosis.ipynb #6a240ae8
-BOTTLENECKS = {   # stage that limits the loader → what that means, and what to try
-    '': 'no single stage limits the loader: if training waits for it, try more workers',
-    'step': 'training itself is the limit: a faster loader would not help',
-    'read': 'the disk or the network is the limit: use more workers, which wait in parallel; tar files and packs need '
-            'fewer requests, and a copy on a local disk needs none',
-    'decode': 'decoding is the limit: use more cores, decode less (JPEG instead of PNG, smaller copies), or use a '
-              'faster decoder',
-    'resize': 'resizing to the input size is the limit: use more cores, or smaller copies of the images',
-    'policy': 'the policy of auto_augment is the limit: use fewer operations, or more cores',
-    'follow': 'reading and moving masks is the limit: use more cores, or smaller copies of the images and their masks',
-    'Python': 'Python code between the stages is the limit, and threads run it one at a time: use more processes',
-    'dataset': "your dataset's code is the limit: read the files with an ImageDataset, or use processes",
-    'transform': 'your transform is the limit: leave flips, colors and normalization to create_loader, or use '
-                 'processes',
-    'augment': 'augmentation on the device is the limit: use less jitter and erasing, or a GPU',
-    'batch transform': 'normalization and augmentation on the device are the limit: on a CPU, they take time of one '
-                       'core from training; with use_prefetcher=False, the workers do this'}
-
-NO_SIMPLEJPEG = 'simplejpeg is not installed, so it was not tried: pip install simplejpeg'
-NO_PSUTIL = ('psutil is not installed, so how many cores are busy, and with which programs, is unknown: '
-             'pip install psutil')
-AGAIN = 'measure again when they have ended, or with more time and rounds'
-
-CHANGES = {   # first argument of a change → what to know before it is made
-    'num_workers': 'each worker uses memory; more workers than cores only help if they spend time waiting',
-    'worker_type': 'same batches; processes use more memory and start more slowly, threads share the GIL',
-    'backend': 'pixels may differ by one gray level, rarely by two',
-    'scaled_decode': 'large images are decoded at a smaller size: pixels differ slightly; for training only'}
-
-_DISTURBS = 0.15   # share of the cores that other programs use; a desktop at rest uses less
-
-GUIDE = 'the guide "When the GPU waits" (nbs/guides/faster.ipynb) has a section for each of these findings'
 
 # %% ../../nbs/measure/20_diagnosis.ipynb #a2e5e86a
 @dataclass
@@ -203,7 +203,7 @@ class Diagnosis:
 
     @property
     def is_doubtful(self) -> bool:
-        "Return whether one round is all there is, and other programs ran meanwhile: then there is no advice."
+        "Return whether there was only one round while other programs were running, so that there is no advice."
         return self.is_disturbed and any(trial.rounds == 1 for trial in self.left_out)
 
     @property
@@ -250,7 +250,7 @@ class Diagnosis:
         return f'{trial.speedup:.2f} times as fast'
 
     def helpful(self) -> list[Trial]:
-        "List the trials that are faster in every round, by more than the noise, first those with the same batches."
+        "List the trials that are faster in every round, by more than the noise; those with the same batches come first."
         if self.is_doubtful:
             return []
         helps = [
@@ -262,6 +262,36 @@ class Diagnosis:
         "Return the diagnosis as JSON."
         found = {name: getattr(self, name) for name in ('verdict', 'bottleneck', 'shares', 'noise', 'others')}
         return json.dumps(found | asdict(self), indent=1)
+
+# %% ../../nbs/measure/20_diagnosis.ipynb #c2b90c37
+_PASSES = 20   # about ten loaders, for two rounds
+_OF_DEVICE = 'normalize', 'augment'
+
+
+def _try(loaders: Mapping[str, Iterable], step_ms: float, rounds: int, seconds: float,
+         progress: bool) -> list[Trial]:
+    "Let loaders take turns, and close them."
+    waits = {name: 0. if name == 'step' else step_ms / 1000 for name in loaders}
+    runs = {name: partial(run_pass, loader, waits[name]) for name, loader in loaders.items()}
+    try:
+        return compare_speeds(runs, rounds, progress, seconds)
+    finally:
+        for loader in loaders.values():
+            if isinstance(loader, (PrefetchLoader, BatchLoader)):
+                loader.close()
+
+# %% ../../nbs/measure/20_diagnosis.ipynb #c59b3a7a
+def _with_more_cores(stages: Sequence[StageTime], is_thread_safe: bool, wanted_ms: float) -> str:
+    "Describe how many images more cores can load, how many training needs, and how the GIL limits threads."
+    spent = {
+        stage.name: (stage.cpu_ms, stage.wall_ms)
+        for stage in stages if stage.name not in _OF_DEVICE}
+    cpu_ms = sum(cpu for cpu, _ in spent.values())
+    rates = ', '.join(f'{1000 * cores / cpu_ms:,.0f} on {cores} cores' for cores in (8, 16, 64))
+    asked = f'; training needs {1000 / wanted_ms:,.0f} (cores: {math.ceil(cpu_ms / wanted_ms)})' if wanted_ms else ''
+    share = LockShare.of_stages(spent)
+    lock = f'; {share}, which limits threads per process to {share.num_threads}' if is_thread_safe else ''
+    return f'at {cpu_ms:.2f} ms of CPU time per image, the maximum in images/s is {rates}{asked}{lock}'
 
 # %% ../../nbs/measure/20_diagnosis.ipynb #256494f9
 def diagnose(
@@ -276,7 +306,7 @@ def diagnose(
     progress: bool = True,
     **settings: Any,
 ) -> Diagnosis:
-    """Find out what limits a loader, and what would make it faster.
+    """Find out what limits a loader, and which settings make it faster.
 
     Args:
         dataset: Map-style dataset.
@@ -345,36 +375,6 @@ def diagnose(
     return Diagnosis(
         stages, trials[:len(left_out)], trials[len(left_out):], calls, notes, describe_machine(),
         shown)
-
-# %% ../../nbs/measure/20_diagnosis.ipynb #c2b90c37
-_PASSES = 20   # about ten loaders, for two rounds
-_OF_DEVICE = 'normalize', 'augment'
-
-
-def _try(loaders: Mapping[str, Iterable], step_ms: float, rounds: int, seconds: float,
-         progress: bool) -> list[Trial]:
-    "Let loaders take turns, and close them."
-    waits = {name: 0. if name == 'step' else step_ms / 1000 for name in loaders}
-    runs = {name: partial(run_pass, loader, waits[name]) for name, loader in loaders.items()}
-    try:
-        return compare_speeds(runs, rounds, progress, seconds)
-    finally:
-        for loader in loaders.values():
-            if isinstance(loader, (PrefetchLoader, BatchLoader)):
-                loader.close()
-
-# %% ../../nbs/measure/20_diagnosis.ipynb #c59b3a7a
-def _with_more_cores(stages: Sequence[StageTime], is_thread_safe: bool, wanted_ms: float) -> str:
-    "Describe how many images more cores can load, how many training needs, and the limit set by the GIL."
-    spent = {
-        stage.name: (stage.cpu_ms, stage.wall_ms)
-        for stage in stages if stage.name not in _OF_DEVICE}
-    cpu_ms = sum(cpu for cpu, _ in spent.values())
-    rates = ', '.join(f'{1000 * cores / cpu_ms:,.0f} on {cores} cores' for cores in (8, 16, 64))
-    asked = f'; training needs {1000 / wanted_ms:,.0f} (cores: {math.ceil(cpu_ms / wanted_ms)})' if wanted_ms else ''
-    share = LockShare.of_stages(spent)
-    lock = f'; {share}, which limits threads per process to {share.num_threads}' if is_thread_safe else ''
-    return f'at {cpu_ms:.2f} ms of CPU time per image, the maximum in images/s is {rates}{asked}{lock}'
 
 # %% ../../nbs/measure/20_diagnosis.ipynb #e9b1938e
 def format_diagnosis(

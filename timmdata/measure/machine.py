@@ -117,11 +117,11 @@ def _my_cores() -> set[int]:
     return os.sched_getaffinity(0) if hasattr(os, 'sched_getaffinity') else set(range(os.cpu_count() or 1))
 
 
-_WORK = 'user', 'nice', 'system', 'irq', 'softirq', 'steal'   # not: idle, waiting for a disk
+_WORK = 'user', 'nice', 'system', 'irq', 'softirq', 'steal'   # without idle time and waiting for a disk
 
 
 def machine_seconds() -> float | None:
-    """Return the CPU time that all programs have used, since the start of the machine, of the cores of this process.
+    """Return the CPU time that all programs have used, since the machine started, on the cores of this process.
 
     Returns:
         None: unknown, as for `cpu_seconds`
@@ -190,7 +190,7 @@ def run_pass(
 
 
 def _since(before: float | None, now: float | None) -> float | None:
-    "Subtract two times, if both are known."
+    "Return the difference of two times, or None if one is unknown."
     return None if before is None or now is None else now - before
 
 # %% ../../nbs/measure/00_machine.ipynb #72003682
@@ -208,7 +208,7 @@ def in_turns(
         rounds: Number of rounds after a warm-up.
         what: Text next to the bar; {} stands for the item.
         progress: Show progress on a terminal or in a notebook.
-        seconds: Skip a round that would end later; at least one follows the warm-up.
+        seconds: Time limit: a round that would exceed it is skipped; at least one round follows the warm-up.
 
     Returns:
         number of the round, 0 for the warm-up, and the item to measure
@@ -235,7 +235,7 @@ class Trial:
         high: Largest speedup of a round.
         images_per_s: Images per second, median of the rounds.
         busy: Number of cores that it keeps busy; None: unknown.
-        others: Number of its cores that other programs kept busy meanwhile; None: unknown.
+        others: Number of cores that other programs kept busy during the trial; None: unknown.
         rounds: Number of rounds that counted; 0: unknown.
     """
     name: str
@@ -260,7 +260,7 @@ def compare_speeds(
         runs: Name → function that runs a pass.
         rounds: Number of rounds after a warm-up.
         progress: Show progress on a terminal or in a notebook.
-        seconds: Skip a round that would end later.
+        seconds: Time limit: a round that would exceed it is skipped.
 
     Returns:
         in the same order
@@ -279,7 +279,7 @@ def _trial(name: str, passes: Sequence[Pass], first: Sequence[Pass]) -> Trial:
     busy = _cores([made.cpu_seconds for made in passes], passes)
     others = _cores([made.other_seconds for made in passes], passes)
     if others is not None:
-        # a container that may use 2 of 64 cores loses nothing while others use 62
+        # a container that may use 2 of 64 cores is not slowed down while others use 62
         others = max(0., others - max(0, len(_my_cores()) - available_cores()))
     speed = statistics.median(made.images_per_s for made in passes)
     return Trial(name, statistics.median(ratios), min(ratios), max(ratios), speed, busy, others, len(passes))

@@ -77,7 +77,7 @@ def _first_batches(host: BatchLoader, num_samples: int) -> list[list[SampleKey]]
 # %% ../../nbs/measure/10_stages.ipynb #c936fe81
 def _take_through(builder: BatchBuilder, keys: list[SampleKey],
                   memory: torch.Tensor) -> HostBatch | None:
-    "Take one batch through all stages of a worker; the rest of the time of a sample is its last stage."
+    "Take one batch through all stages of a worker; the remaining time of a sample counts as its last stage."
     layout, samples = builder.layout(keys[0].bucket), []
     rows = layout.allocate(len(keys), memory)
     last = 'Python' if builder.sample_loader.sample_transforms else 'transform'
@@ -91,7 +91,7 @@ def _take_through(builder: BatchBuilder, keys: list[SampleKey],
 
 
 def _transform_batch(loader: PrefetchLoader, host: HostBatch):
-    "Run a batch through a normalization only, and through the batch transform."
+    "Run a batch through normalization only, and through the full batch transform."
     full, batch = loader.batch_transform, move_to_device(host.batch, loader.device)
     parts = {'normalize': (full.normalizing(), [])}
     if full.params or full.erasing or full.mixup:
@@ -119,7 +119,7 @@ def measure_stages(
     host = host_loader(loader)
     builder, batches = replace(host.builder, batch_transform=None), _first_batches(host, num_images)
     num_bytes = max(builder.batch_bytes(len(keys), keys[0].bucket) for keys in batches)
-    # reused, as in the loader: allocating memory takes time
+    # reused, as in the loader, because allocating memory takes time
     memory = torch.empty(num_bytes, dtype=torch.uint8, device='cpu')
     num_views = sum(map(len, batches)) * builder.num_splits
     found = [defaultdict(lambda: np.zeros(2)) for _ in range(rounds + 1)]
