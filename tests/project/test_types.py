@@ -22,20 +22,10 @@ WORKFLOWS = sorted((GITHUB/'workflows').glob('*.yml'))
 FORMS = [GITHUB/'ISSUE_TEMPLATE/bug.yml', GITHUB/'ISSUE_TEMPLATE/gpu.yml']
 
 
-<<<<<<< HEAD
 def lint(*command) -> str:
     "What a linter finds."
     done = subprocess.run([*map(str, command)], capture_output=True, text=True)
     return done.stdout + done.stderr if done.returncode else ''
-=======
-def lint(*paths: Path) -> list[str]:
-    "Problems that the linters of workflows find."
-    schema = [sys.executable, '-m', 'check_jsonschema', '--builtin-schema', 'vendor.github-workflows', *map(str, paths)]
-    audit = [str(Path(sys.executable).with_name('zizmor')), '--offline', '--no-progress', '--quiet',
-             '--config', str(ROOT/'.github/zizmor.yml'), *map(str, paths)]
-    runs = [subprocess.run(command, capture_output=True, text=True) for command in (schema, audit)]
-    return [done.stdout + done.stderr for done in runs if done.returncode]
->>>>>>> h5
 
 
 @pytest.mark.parametrize('schema, paths', [
