@@ -15,7 +15,7 @@ from torch.utils.data import Dataset
 
 from timmdata import Mixup, NaFlex, NaFlexMixup, View, create_loader
 from timmdata.loaders.device_cache import crop_batch, draw_crops
-from timmdata.loaders.side_stream import map_tensors, move_to_device
+from timmdata.loaders.prefetch import map_tensors, move_to_device
 from timmdata.pipeline.params import ParamSampler
 from timmdata.samplers.keys import SampleKey
 from timmdata.transforms import patch_erasing, random_erasing

@@ -18,7 +18,7 @@ import torch
 from streams import LateStream, RecordingStream, numbers, stage_of, threads, wait_until
 
 from timmdata.core.memory_pool import MemoryPool
-from timmdata.loaders.side_stream import SideStream, iterate_ahead, move_to_device
+from timmdata.loaders.prefetch import SideStream, iterate_ahead, move_to_device
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -127,7 +127,7 @@ def test_abandoned_iterator_does_not_keep_the_program_alive(tmp_path):
 def run_program(code: str) -> subprocess.CompletedProcess:
     "Run a program that has the stand-ins."
     support = Path(__file__).resolve().parent.parent/'support'
-    code = f'from streams import *\nfrom timmdata.loaders.side_stream import iterate_ahead\n{code}'
+    code = f'from streams import *\nfrom timmdata.loaders.prefetch import iterate_ahead\n{code}'
     env = {**os.environ, 'PYTHONPATH': os.pathsep.join([str(support), str(support.parent.parent)])}
     return subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, timeout=50, env=env)
 

@@ -30,7 +30,7 @@ from .base import FromBuilder, HostLoader
 from .checkpoint import check_state, describe_settings, make_state
 from .consumer import Consumer
 from .device_cache import CachedPool, DeviceCache
-from .side_stream import map_tensors
+from .prefetch import map_tensors
 from .stats import LoaderStats, count_bad_samples
 from ..pipeline.builder import BatchBuilder, HostBatch
 from ..pipeline.replay import Replay

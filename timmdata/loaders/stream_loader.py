@@ -38,7 +38,7 @@ from ..datasets.user_state import ChangeWatch
 from ..datasets.wrappers import describe
 from .base import ForwardOnly, FromBuilder
 from .consumer import Consumer
-from .side_stream import map_tensors
+from .prefetch import map_tensors
 from .stats import LoaderStats, count_bad_samples
 from ..pipeline.builder import BatchBuilder, HostBatch
 from ..samplers.epoch import EpochAware, check_epoch

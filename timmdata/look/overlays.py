@@ -15,7 +15,7 @@ import torch
 
 from ..core.jpeg import Pixels
 from ..core.sample import fields_of, image_tensors, sample_image
-from ..loaders.side_stream import map_tensors
+from ..loaders.prefetch import map_tensors
 from ..pipeline.follow import Boxes, Follower, Followers, Mask, Points
 from ..pipeline.geometry import Geometry
 from ..pipeline.params import SampleParams
