@@ -22,7 +22,7 @@ def test_resume_on_two_processes(tmp_path):
 @pytest.mark.full
 @pytest.mark.parametrize('world', [2, 3])
 def test_gathered_results_are_the_dataset_in_its_order(tmp_path, world):
-    "Whatever the remainder: `gather_for_metrics` cuts what came twice, and nothing else."
+    "With any remainder, `gather_for_metrics` removes repeated samples and nothing else."
     numbers = [4 * world, 4 * world + 1, 4 * world + 2, 5 * world - 1, 1, NUM]
     runs = [Run(str(tmp_path), f'of{num}', world=world, function='gather_all', options=dict(num=num)) for num in numbers]
     run_all('accelerate_training', runs)
@@ -32,7 +32,7 @@ def test_gathered_results_are_the_dataset_in_its_order(tmp_path, world):
 
 @pytest.fixture
 def accelerator():
-    "Accelerate keeps its state in class attributes, so that tests would see each other's."
+    "Accelerate keeps its state in class attributes, so tests would see each other's state."
     yield accelerate.Accelerator(cpu=True, gradient_accumulation_steps=3)
     accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)
     accelerate.state.GradientState._reset_state()
@@ -76,7 +76,7 @@ def test_the_state_is_that_of_the_batch_that_was_given_out(accelerator):
 
 
 def test_in_its_last_batch_too_the_epoch_is_that_of_the_loop(accelerator):
-    "The loader below has ended by then; with packed rows, epochs have other numbers of batches."
+    "The inner loader has ended by then; with packed rows, epochs have different numbers of batches."
     import torch
 
     from timmdata import NaFlex

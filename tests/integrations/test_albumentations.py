@@ -1,4 +1,4 @@
-"Albumentations itself in a loader: its transforms go in as they are, and give the same batches whoever computes them."
+"Albumentations in a loader: its transforms are used as they are, and give the same batches with any workers."
 import numpy as np
 import pytest
 import torch
@@ -10,7 +10,7 @@ pytestmark = pytest.mark.timeout(180)
 
 
 def batches(samples, transform, **settings) -> list[torch.Tensor]:
-    "The images of an epoch, 0..255."
+    "Return the images of an epoch, 0..255."
     dataset = ImageDataset(samples, split='val')
     settings = dict(is_training=True, seed=3, device='cpu', mean=0., std=1 / 255, transform=transform) | settings
     with create_loader(dataset, 48, 16, **settings) as loader: return [images for images, _ in loader]

@@ -39,7 +39,7 @@ def test_validation_is_in_order_and_complete(learn):
 
 
 def test_a_fit_with_the_callback_begins_with_its_own_epoch(fastai, learn, tmp_path):
-    "Whatever was read before: the search for a learning rate trains for a while, and asks the callback for nothing."
+    "Independent of earlier reads: the learning rate finder trains for a while without calling the callback."
     seen = []
     learn.add_cb(fastai.Callback(after_loss=lambda self: seen.append(self.yb[0].tolist()) if self.training else None))
     first = next(iter(make_loader(num_workers=0)))[1].tolist()
@@ -59,7 +59,7 @@ def test_a_network_of_fastais_takes_the_loaders(fastai, learn):
 
 
 def test_schedules_go_on(fastai, tmp_path):
-    "The learning rates of a run that was stopped and one that was not, under one cycle."
+    "Compare the one-cycle learning rates of a run that was stopped and one that was not."
     class Stop(fastai.Callback):
         def after_batch(self):
             if self.training and self.train_iter == 13: raise KeyboardInterrupt
@@ -82,7 +82,7 @@ def test_schedules_go_on(fastai, tmp_path):
 
 
 def test_a_kill_in_the_middle_of_a_checkpoint_keeps_the_last_one(fastai, learn, tmp_path, monkeypatch):
-    "The file that is being written is cut short, and nothing after that is done."
+    "Cut short the file that is being written, and skip everything after it."
     path, replace, seen = tmp_path/'resume.pt', os.replace, []
     learn.add_cb(fastai.Callback(after_loss=lambda self: seen.append(self.train_iter) if self.training else None))
     def stop_in_the_middle(source, target):

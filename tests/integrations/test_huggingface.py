@@ -1,4 +1,4 @@
-"`ImageTrainer`: the contract on one and two processes, evaluation and prediction in order, what is refused."
+"`ImageTrainer`: the contract on one and two processes, evaluation and prediction in order, and errors."
 import json
 
 import pytest
@@ -50,7 +50,7 @@ def test_predictions_have_the_order_of_the_dataset_on_three_processes(tmp_path):
 
 @pytest.fixture
 def make_trainer(tmp_path):
-    "A trainer in this process, which leaves nothing of Accelerate's state behind."
+    "A trainer in this process that leaves no Accelerate state behind."
     from accelerate.state import AcceleratorState, GradientState
     from trainer_training import make_trainer as make
     made = []
@@ -97,7 +97,7 @@ def test_a_checkpoint_without_our_state_is_refused_unless_the_epoch_is_to_begin_
 
 
 def test_other_trainers_skip_as_they_did(make_trainer):
-    "Also after a training that failed: a loader of torch's is skipped by Accelerate, ours is left as it is."
+    "Also after a failed training: Accelerate skips batches of a torch loader, and a timmdata loader stays as it is."
     import transformers.trainer
     def fail(targets): raise ZeroDivisionError
     trainer, torchs = make_trainer(fail), torch.utils.data.DataLoader(range(10), batch_size=2, shuffle=False)

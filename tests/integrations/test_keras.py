@@ -40,7 +40,7 @@ def test_a_killed_run_goes_on(keras, tmp_path):
 
 
 def test_a_fit_sees_both_epochs_in_order(keras, loader, tmp_path):
-    "Keras takes a batch before it begins; the callback chooses each epoch after that."
+    "Keras reads a batch before it begins; the callback sets each epoch after that."
     model, seen = watched()
     backup = recipe('keras').LoaderBackup(loader, tmp_path/'backup.pt')
     model.fit(recipe('keras').as_keras_data(loader), epochs=2, shuffle=False, verbose=0, callbacks=[backup])
@@ -92,7 +92,7 @@ def test_a_run_restored_twice_saves_its_epoch(keras, loader, tmp_path):
 
 
 def test_a_kill_in_the_middle_of_a_backup_keeps_the_last_one(keras, loader, tmp_path, monkeypatch):
-    "The file that is being written is cut short, and nothing after that is done."
+    "Cut short the file that is being written, and skip everything after it."
     LoaderBackup, as_keras_data = recipe('keras').LoaderBackup, recipe('keras').as_keras_data
 
     def fit(stop):

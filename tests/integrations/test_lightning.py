@@ -24,13 +24,13 @@ def test_resume(tmp_path):
 
 @pytest.mark.full
 def test_resume_on_two_processes(tmp_path):
-    "By Lightning's strategy, which finds the processes that torchrun would start."
+    "With Lightning's strategy, which detects processes as torchrun starts them."
     check_resume('lightning_training', tmp_path, 3, [4, 7], world=2, strategy='ddp', devices=2)
 
 
 @pytest.fixture
 def quiet():
-    "Settings of a trainer that says nothing."
+    "Settings of a trainer that prints nothing."
     warnings.simplefilter('ignore')
     logging.getLogger('lightning.pytorch').setLevel(logging.ERROR)
     return dict(accelerator='cpu', logger=False, enable_progress_bar=False, enable_model_summary=False,

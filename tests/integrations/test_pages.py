@@ -1,4 +1,4 @@
-"Cells that need a framework (`#| keras`) run where it is installed, and say what is stored on their page."
+"Cells that need a framework (`#| keras`) run if it is installed, and their outputs equal those stored on the page."
 import os
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"Plain PyTorch under torchrun, with DistributedDataParallel: a rank is killed, torchrun ends the other, another run goes on."
+"Plain PyTorch under torchrun, with DistributedDataParallel: a rank is killed, torchrun ends the other, and a new run resumes."
 import json
 import os
 import subprocess

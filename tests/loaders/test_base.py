@@ -1,4 +1,4 @@
-"What every host loader can do, and the adapter for those that are none."
+"What every host loader can do, and the adapter for other loaders."
 import copy
 import inspect
 import pickle
@@ -76,7 +76,7 @@ LOADERS = {
 
 @pytest.mark.parametrize('kind', LOADERS)
 def test_settings_cannot_be_assigned(kind):
-    "torch's DataLoader refuses some of them; the others would be read back and have no effect."
+    "torch's DataLoader rejects some of these assignments; the others would be stored but have no effect."
     loader = LOADERS[kind]()
     names = SETTINGS | dict(mean=0.5, std=0.5, img_dtype=torch.float16) if isinstance(loader, PrefetchLoader) else SETTINGS
     for name, value in names.items():
@@ -103,7 +103,7 @@ def test_the_switch_of_mixing_can_be_assigned():
 
 
 def test_a_loader_of_ones_own_sets_what_it_provides():
-    "In its `__init__`, also in that of a class below; then it is fixed."
+    "Settings can be assigned in `__init__`, also in that of a subclass; after it, they are read-only."
     class Own(HostLoader):
         def __init__(self, size): self.batch_size = size
 

@@ -1,4 +1,4 @@
-"The same batches whoever makes them, states, replays, loops that are left, and memory."
+"Equal batches from any workers, states, replays, loops that end early, and memory."
 import io
 import os
 import pickle
@@ -61,20 +61,20 @@ def dataset(samples): return few_images(samples)
 
 @pytest.fixture(scope='module')
 def reference(dataset):
-    "Two epochs of training batches, made in this process."
+    "Return two epochs of training batches, made in this process."
     loader = training(dataset, **INLINE)
     return [collected(loader) for _ in range(2)]
 
 
 @pytest.fixture(scope='module')
 def host_reference(dataset):
-    "The same, as the workers give them to the prefetcher: uint8."
+    "Return the same batches as the prefetcher gets them from the workers: uint8."
     loader = training(dataset, **INLINE).loader
     return [collected(loader) for _ in range(2)]
 
 
 def test_reference_draws_everything(dataset, reference, host_reference):
-    "The tests below compare with batches in which there is something to lose."
+    "The tests below compare with batches that differ, so a lost or repeated one is noticed."
     images = [torch.cat([batch[0] for batch in epoch]) for epoch in reference]
     assert images[0].shape == (20, 3, 24, 24) and images[0].dtype == torch.float32 and not torch.equal(*images)
     assert host_reference[0][0][0].dtype == torch.uint8
@@ -131,7 +131,7 @@ def test_another_world_size_gives_the_same_samples_the_same_pixels(dataset, worl
 
 
 def test_ranks_of_torchs_sampler_agree(dataset):
-    "torch's DistributedSampler deals the samples; its ranks get the same pixels for a sample as one process."
+    "torch's DistributedSampler divides the samples; its ranks get the same pixels for a sample as a single process."
     alone, seen = {}, []
     for images, targets in training(dataset, sampler=range(NUM), batch_size=1, **INLINE): alone[len(alone)] = images.clone(), targets
     for rank in range(2):
@@ -201,7 +201,7 @@ def test_resumed_mid_epoch_is_exact(dataset, reference, settings, done):
 
 @ALL
 def test_state_is_the_consumers_position(dataset, settings):
-    "Batches that are made ahead do not count, with and without the prefetcher."
+    "Batches made ahead do not count, with or without the prefetcher."
     loaders = [training(dataset, prefetch_factor=5, use_prefetcher=k > 0, **settings) for k in range(3)]
     loaders[2]._stream = FakeStream()   # as on a GPU: a thread takes batches ahead of the consumer
     for loader in loaders:
@@ -222,13 +222,13 @@ def test_state_is_the_consumers_position(dataset, settings):
 
 
 class Gray(Policy):
-    "A policy of a user's, without a text of its own."
+    "A user's policy without its own `repr`."
     def __init__(self, level): self.level = level
     def draw(self, rng=None): return ()
 
 
 def test_state_of_other_files_is_refused(samples, tmp_path):
-    "The same number of samples, one of them another file."
+    "The same number of samples, but one file is different."
     for name in ('a', 'b'):
         shutil.copytree(sorted((samples/'val').iterdir())[0], tmp_path/name/'class')
     file = sorted((tmp_path/'b'/'class').iterdir())[0]
@@ -254,7 +254,7 @@ def test_state_of_another_function_is_refused_by_name(dataset, first, other):
     lambda images: ImageDataset(images.root, target_transform=lambda target: target + 1),
     lambda images: ConcatDataset([Subset(images, range(4)), Subset(images, range(5, 9))])])
 def test_state_of_other_samples_is_refused(samples, change):
-    "As many, of the same data set."
+    "As many samples of the same dataset."
     images = ImageDataset(samples)
     other = change(images)
     parts = [Subset(images, range(8)), other if len(other) == 8 else Subset(other, range(8))]
@@ -264,7 +264,7 @@ def test_state_of_other_samples_is_refused(samples, change):
 
 
 def test_state_follows_the_protocols_of_checkpoints(dataset, tmp_path):
-    "torch.distributed.checkpoint takes the loader itself; torchdata's and Lightning's protocols are the same two methods."
+    "torch.distributed.checkpoint accepts the loader itself; torchdata and Lightning use the same two methods."
     loader, again = (training(dataset, **INLINE) for _ in range(2))
     assert isinstance(loader, Stateful)
     batches = iter(loader)
@@ -286,7 +286,7 @@ def test_resuming_reads_nothing_to_skip(samples, settings):
 
 
 def of_a_rank(kind, num, drop_last, world, rank) -> BatchLoader:
-    "A loader of so many samples, cut in one of the ways that there are."
+    "A loader with a given number of samples, cut into batches in each possible way."
     order = EpochSampler(range(num), seed=5, num_replicas=world, rank=rank)
     def lengths(seed, epoch, indexes, views): return indexes * 7 % 16 + 1
     def of_sizes(**how): return BatchSettings(4, drop_last, ScheduledBatchSampler(order, [4, 2, 3], seed=3, drop_last=drop_last, **how))
@@ -303,7 +303,7 @@ def of_a_rank(kind, num, drop_last, world, rank) -> BatchLoader:
 @given(kind=st.sampled_from(['plain', 'sizes', 'counted', 'progressive', 'native', 'packed']), num=st.integers(16, 70),
        drop_last=st.booleans(), before=st.integers(1, 4), after=st.integers(1, 4), steps=st.integers(0, 40))
 def test_any_other_number_of_ranks_takes_a_state_and_misses_no_sample(kind, num, drop_last, before, after, steps):
-    "After any number of batches, the last one too; what the first ranks and the others use is each sample once, and next is epoch 1."
+    "After any number of batches, also the last one: the old and the resumed ranks use each sample once, then comes epoch 1."
     def ranks(world): return [of_a_rank(kind, num, drop_last, world, rank) for rank in range(world)]
     def cut(loader, start=0): return list(loader.batches.cut(loader.sampler, 0, start))
     first, position, used = ranks(before), 0, []
@@ -357,7 +357,7 @@ def test_replay_is_what_training_saw(dataset, reference, settings):
 @BOTH
 @pytest.mark.parametrize('dataset', [Coded(64), Slow(16, 15, 0.5)], ids=['before a batch begins', 'while it is made'])
 def test_loader_that_is_closed_in_a_loop_is_an_error_there_and_starts_again(settings, dataset):
-    "Batches that are ready may still come; then there is an error, neither silence nor an early end."
+    "Finished batches may still be delivered; then the loop raises an error, and neither hangs nor ends early."
     loader, seen = create_loader(dataset, 8, 4, device='cpu', **settings), []
     with pytest.raises(RuntimeError, match='the workers are closed'):
         for k, (_, targets) in enumerate(loader):
@@ -408,7 +408,7 @@ def test_kept_batches_stay_intact(dataset, reference, settings, prefetcher):
 
 @BOTH
 def test_kept_host_batches_stay_intact(dataset, host_reference, settings):
-    "Those lie in the rows that the workers fill."
+    "Their memory is the rows that the workers fill."
     loader = training(dataset, prefetch_factor=1, **settings).loader
     kept = [list(loader), list(loader)]
     views, arrays = [], []

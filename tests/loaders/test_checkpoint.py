@@ -1,4 +1,4 @@
-"What a state is, and what it must agree with."
+"What a state contains, and which settings it must match."
 import io
 import json
 from dataclasses import dataclass, field
@@ -125,7 +125,7 @@ def test_a_position_of_numpy_becomes_pythons_own():
 
 
 class Scaled:
-    "A transform of the user's."
+    "A user's transform."
     def __repr__(self): return 'Scaled()'
     def __call__(self, image): return torch.from_numpy(np.asarray(image).copy()).permute(2, 0, 1)
 

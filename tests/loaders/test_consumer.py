@@ -1,4 +1,4 @@
-"The epoch and the lengths in a training loop are those of the loop, whoever reads ahead of it."
+"The epoch and the lengths in a training loop are those of the loop, even if something reads ahead of it."
 import gc
 import time
 import weakref
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.timeout(60)
 
 
 def of_other_sizes() -> list:
-    "So many tokens that epochs, with other crops, have other numbers of batches and samples."
+    "Enough tokens that epochs, whose crops differ, have different numbers of batches and samples."
     generator = torch.Generator().manual_seed(0)
     def image(k): return torch.randint(255, (3, 16 * (1 + k % 7), 16 * (1 + k * 5 % 9)), dtype=torch.uint8, generator=generator)
     return [(image(k), k % 10) for k in range(60)]
@@ -36,7 +36,7 @@ def facts(loader) -> tuple: return loader.sampler.current, len(loader), loader.n
 
 
 def expected(loader, num_epochs) -> list:
-    "Asked before each epoch, as if nothing were running."
+    "Ask before each epoch, as if no loop were running."
     found = []
     for epoch in range(num_epochs):
         loader.set_epoch(epoch)
@@ -48,7 +48,7 @@ def expected(loader, num_epochs) -> list:
 
 @pytest.fixture(params=['as on a CPU', 'as on a GPU'])
 def ahead(request, monkeypatch):
-    "On a GPU, the loader's last batch is read long before the loop gets it."
+    "On a GPU, the prefetcher reads the loader's last batch long before the loop gets it."
     if request.param == 'as on a GPU': monkeypatch.setattr(prefetch, 'create_stream', lambda device, source: FakeStream())
 
 

@@ -1,4 +1,4 @@
-"What every loader promises to a trainer, whoever makes the batches."
+"What every loader guarantees to a trainer, with any workers."
 import copy
 import pickle
 import warnings
@@ -68,7 +68,7 @@ def targets(batches) -> list: return [batch[1].tolist() for batch in batches]
 
 @cache
 def epochs(kind: str, who: str = 'inline') -> list:
-    "The targets of two epochs, made by a loader that nobody disturbs; workers share a stream in their own way."
+    "Return the targets of two epochs from a loader that is read without interruption; workers divide a stream in their own way."
     loader = made(kind, who)
     found = [targets(loader) for _ in range(2)]
     loader.close()
@@ -80,7 +80,7 @@ def where(loader, **ahead) -> tuple: return tuple(loader.state_dict(**ahead)[nam
 
 @EVERY
 def test_iter_has_no_effect_before_the_first_next(loader, kind, who):
-    "Lightning calls iter once, to look whether it can."
+    "Lightning calls `iter` once to check that it works."
     before, parts = workers(), [loader] if kind in STREAMS else [loader, loader.sampler]
     iterators = [iter(part) for part in parts]
     if isinstance(loader, HostLoader): iterators.append(loader.host_batches())
@@ -120,7 +120,7 @@ def test_epochs_are_counted_and_chosen(loader, kind, who):
 @quick(1, 'chosen', [lambda loader: loader, lambda loader: loader.sampler, lambda loader: loader.batch_sampler],
                          ids=['loader', 'sampler', 'batch_sampler'])
 def test_set_epoch_keeps_a_position_that_was_just_loaded(loader, kind, who, chosen):
-    "timm's train.py, Lightning, Hugging Face's Trainer and torchtune load a state and then choose its epoch."
+    "timm's train.py, Lightning, Hugging Face's Trainer and torchtune load a state and then set its epoch."
     expected = epochs(kind)
     iterator = iter(loader)
     next(iterator), next(iterator)
@@ -169,7 +169,7 @@ def test_a_state_of_the_last_batch_is_an_empty_rest_of_its_epoch(loader, kind, w
 
 @INDEXED
 def test_a_state_of_a_trainer_that_reads_ahead_is_that_of_the_batch_it_used(loader, kind, who):
-    "As Accelerate does: the next batch is read before one is used, and the end before the last one is."
+    "As Accelerate does: read the next batch before using one, and the end of the pass before using the last one."
     sizes, used, batches = [len(batch) for batch in epochs(kind)[0]], 0, iter(loader)
     assert where(loader, ahead=1) == (0, 0)
     current = next(batches)
@@ -267,7 +267,7 @@ def test_a_loop_in_the_loop_of_a_stream_and_a_copy_have_workers_of_their_own():
 @INDEXED
 @quick(1, 'drop_last', [False, True])
 def test_a_state_of_the_last_batch_means_the_same_in_a_new_loader(kind, who, drop_last):
-    "Whoever saved it, and whoever loads it; the trainer may choose the next epoch, and loses nothing."
+    "With any loader that saved or loads the state; the trainer may set the next epoch, and no batch is lost."
     settings = dict(drop_last=drop_last)
     with made(kind, who, **settings) as loader:
         for _ in loader: state = loader.state_dict()
@@ -284,7 +284,7 @@ def test_a_state_of_the_last_batch_means_the_same_in_a_new_loader(kind, who, dro
 
 @quick(2, 'who', [*WORKERS])
 def test_a_loaded_position_in_a_second_lap_is_not_lost_in_silence(who):
-    "Lightning's CombinedLoader('max_size_cycle'): the shorter loader is an epoch ahead of the trainer."
+    "With Lightning's CombinedLoader('max_size_cycle'), the shorter loader is an epoch ahead of the trainer."
     with made('prefetch', who) as loader:
         loader.set_epoch(0)
         list(loader)

@@ -1,4 +1,4 @@
-"Images that stay on the device: the same batches as without; and tensors on a device where none can be."
+"Images that stay on the device: the same batches as without the cache; and datasets that return tensors on a device."
 import sys
 from collections import UserDict
 
@@ -65,7 +65,7 @@ def test_crops_that_are_resized_in_training_are_refused_when_the_loader_is_made(
 
 
 def test_crops_are_torchvisions(pictures):
-    "The drawn place, cut out by torchvision's functions."
+    "Cut out the drawn crop with torchvision's functions."
     from torchvision.transforms.v2 import functional as F
     loader = create_loader(pictures, 28, 16, is_training=True, train_crop_mode='rc', rc_padding=4, color_jitter=None, hflip=0,
                            mean=0, std=1 / 255, seed=3, device='cpu', num_workers=0)
@@ -131,7 +131,7 @@ def test_without_the_prefetcher_and_as_dicts(pictures):
 
 
 def python_calls(num: int) -> int:
-    "How many functions of Python run in an epoch of one batch."
+    "Count the Python functions that run in an epoch of one batch."
     called = []
     loader = create_loader(Pictures(num), (28, 32), num, is_training=True, train_crop_mode='rc', rc_padding=4, color_jitter=None,
                            cache='device', device='cpu', seed=0).loader
@@ -148,12 +148,12 @@ def python_calls(num: int) -> int:
 
 
 def test_a_sample_more_costs_few_calls():
-    "Its numbers are drawn and its pixels are looked up with those of the batch: in memory where the channels of a pixel are neighbors."
+    "The numbers and pixels of a sample are drawn and looked up with those of its batch, in channels-last memory."
     assert (python_calls(512) - python_calls(256)) / 256 < 10
 
 
 def test_a_cpu_makes_batches_on_one_core():
-    "Several threads of torch would wait for each other. The setting of the consumer does not change."
+    "Several torch threads would wait for each other. The consumer's setting does not change."
     seen = []
 
     class Fields(UserDict):
@@ -178,7 +178,7 @@ def test_a_cpu_makes_batches_on_one_core():
 # ---- devices and worker processes
 
 class OnDevice(Coded):
-    "Gives tensors on another device, in the image or beside it."
+    "Return tensors on a different device, as the image or as another field."
     def __init__(self, num, field): super().__init__(num); self.field = field
 
     def __getitem__(self, index):

@@ -1,4 +1,4 @@
-"Formats: settings without the data, then parts with it; a format of a stranger, beside two plain loaders."
+"Formats: settings without the data, then parts with it; a third-party format next to two plain loaders."
 import warnings
 from collections import UserList, namedtuple
 from functools import partial
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.timeout(120)
 
 
 class Closed:
-    "A data set that nobody may read."
+    "A dataset that must not be read."
     def __len__(self): return 8
     def __getitem__(self, index): raise AssertionError('a sample was read')
 
@@ -114,7 +114,7 @@ def test_the_arguments_choose_the_format():
 # ---- types of the user's own
 
 class OwnBatch(dict):
-    "As a model's library returns it."
+    "The same as a model's library returns it."
     note = 'none'
 
 
@@ -133,7 +133,7 @@ def named_tuple(samples): return OwnPair(*fast_collate(samples))
 
 
 class OwnSamples(Coded):
-    "A dataset whose samples have a type of their own."
+    "A dataset whose samples have their own type."
     def __getitem__(self, index): return OwnBatch(zip(('image', 'target'), super().__getitem__(index)))
 
 
@@ -145,7 +145,7 @@ OwnPair = namedtuple('OwnPair', 'image target')
     pytest.param(dict(num_workers=2, worker_type='threads'), marks=pytest.mark.full)], ids=str)
 @pytest.mark.parametrize('collate', [own_batch, own_rows, user_list, named_tuple, None])
 def test_a_batch_of_the_users_own_type_keeps_it(collate, settings):
-    "From the function or the dataset to the training loop, as with torch's DataLoader."
+    "From the collate function or the dataset to the training loop, as with torch's DataLoader."
     dataset = OwnSamples(8) if collate is None else Coded(8)
     loader = create_loader(dataset, 4, 4, **{'num_workers': 0, 'device': 'cpu', **settings}, collate_fn=collate)
     plain = create_loader(Coded(8), 4, 4, num_workers=0, device='cpu')
@@ -160,7 +160,7 @@ def test_a_batch_of_the_users_own_type_keeps_it(collate, settings):
 
 @pytest.mark.parametrize('collate, expected', [(own_batch, OwnBatch), (own_rows, OwnRows), (named_tuple, tuple)])
 def test_a_mask_is_added_to_the_users_own_type(collate, expected):
-    "A named tuple has no room for it."
+    "A named tuple cannot hold another field."
     batch = next(iter(create_loader(Coded(3), 4, 4, num_workers=0, device='cpu', collate_fn=collate, valid_mask=True, pad_last=True)))
     assert type(batch) is expected
     mask = batch['valid'] if expected is OwnBatch else batch[-1]
@@ -174,7 +174,7 @@ ARRAYS = dict(color_jitter=[0.4, 0.3, 0.2], scale=[0.25, 0.75], ratio=[0.75, 1.2
 @pytest.mark.parametrize('name', ARRAYS)
 @pytest.mark.parametrize('is_training', [True, False])
 def test_an_array_means_what_a_list_means(name, is_training):
-    "timm ignores those of training in evaluation."
+    "timm ignores training settings in evaluation."
     def batch(value):
         with warnings.catch_warnings(record=True) as found:
             warnings.simplefilter('always')

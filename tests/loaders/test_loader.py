@@ -60,7 +60,7 @@ def assert_equal(a: list, b: list):
 # ---- what making one costs
 
 def num_calls(function) -> int:
-    "Calls of Python functions, and steps of generators: work, whatever else the machine does."
+    "Count calls of Python functions and steps of generators: a measure of work that does not depend on the load of the machine."
     count = 0
 
     def note(frame, event, arg):
@@ -76,7 +76,7 @@ def num_calls(function) -> int:
 @quick(3, 'settings', [dict(), dict(is_training=True), dict(is_training=True, buffer=dict(batches=4)),
                                       dict(pad_last=True), dict(is_training=True, num_aug_repeats=3), dict(use_prefetcher=False)], ids=str)
 def test_a_larger_data_set_is_no_more_work(settings):
-    "On Python 3.10 and 3.11, a check of a protocol computes the attributes; one of them went through all samples."
+    "On Python 3.10 and 3.11, a protocol check computes the attributes; one of them read all samples."
     def make(num): return create_loader(Coded(num), 8, 4, num_workers=0, **CPU, **settings)
     make(1000)   # what is made once
     few, many = (num_calls(lambda num=num: make(num).num_valid) for num in (1000, 100_000))
@@ -106,7 +106,7 @@ def test_without_a_seed_torchs_global_one_decides(samples):
 
 @quick(1, 'settings', [dict(num_workers=0), PROCESSES], ids=['inline', 'processes'])
 def test_all_generators_are_keyed_to_the_sample(settings):
-    "The random numbers of a sample do not depend on the order, and the user's own generators go on as if nothing had been loaded."
+    "The random numbers of a sample do not depend on the order, and the user's own generators continue as if nothing had been loaded."
     def by_target(shuffle):
         loader = create_loader(Coded(20), 4, 4, transform=Noise(), seed=1, shuffle=shuffle, use_prefetcher=False,
                                **settings)
@@ -161,7 +161,7 @@ def test_threads_files_and_memory_are_stable_over_epochs(settings):
 
 @pytest.fixture(scope='module')
 def ranks(tmp_path_factory):
-    "What the two processes of a distributed run have seen; one run for all cases, because starting it takes seconds."
+    "Return what the two processes of a distributed run have seen; one run serves all cases, because starting it takes seconds."
     return run_two_ranks('loader_parts', 'run_rank', tmp_path_factory.mktemp('ranks'), SHARES)
 
 

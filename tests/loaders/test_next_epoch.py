@@ -1,4 +1,4 @@
-"The workers begin the next epoch while one ends: nothing is made twice or for another order, and no batch differs."
+"Workers begin the next epoch while the current one ends: no batch is made twice or for the wrong order, and no batch differs."
 import copy
 import multiprocessing
 import os
@@ -55,11 +55,11 @@ def dataset(samples): return few_images(samples)
 # ---- what is submitted, and when: a pool that makes nothing
 
 class Noting(WorkerPool):
-    "Writes down each call, also of the pools that follow it; its batches are the indexes of the keys."
+    "Record each call, also those of later pools; the batches are the indexes of the keys."
     def __init__(self): self.log, self.in_progress, self.pools, self.is_closed = [], set(), [], False
 
     def start(self, builder):
-        "The next pool."
+        "Return the next pool."
         self.pools.append(copy.copy(self))
         return self.pools[-1]
 
@@ -85,7 +85,7 @@ class Noting(WorkerPool):
     def close(self): self.is_closed = True
 
     def of(self, what, epoch=None) -> list:
-        "The indexes in each call of a kind."
+        "Return the indexes in each call of one kind."
         return [entry[2] for entry in self.log if entry[0] == what and epoch in (None, entry[1])]
 
     @property
@@ -114,7 +114,7 @@ CUTS = {
 
 
 def noting(dataset, order=SAMPLERS['plain'], cut=CUTS['plain'], num_ahead=3, **settings) -> tuple[BatchLoader, Noting]:
-    "A loader over a pool that writes down what it is asked for; workers work `num_ahead` batches ahead, or none does."
+    "A loader with a pool that records its requests; workers make `num_ahead` batches ahead, or there are no workers."
     transform = SampleTransform(ParamSampler(AugmentSettings(24, is_training=True)))
     builder, order, pool = BatchBuilder(SampleLoader(dataset, [transform])), order(dataset), Noting()
     settings = WorkerSettings(2 if num_ahead else 0, 'threads', prefetch_factor=num_ahead or 1, **settings)
@@ -127,7 +127,7 @@ def indexes(loader) -> list: return [batch.tolist() for batch in loader]
 @pytest.mark.parametrize('order, cut', [*((order, 'plain') for order in SAMPLERS), *(('plain', cut) for cut in CUTS if cut != 'plain')])
 @quick(1, 'num_ahead', [3, 1, 20])
 def test_the_next_epoch_begins_early_and_nothing_else_changes(dataset, order, cut, num_ahead):
-    "The orders are those of a loader without workers, and so is all that it says of itself in a loop; each batch is submitted once."
+    "The orders, and all that the loader reports in a loop, are those of a loader without workers; each batch is submitted once."
     loader, pool = noting(dataset, SAMPLERS[order], CUTS[cut], num_ahead)
     other, _ = noting(dataset, SAMPLERS[order], CUTS[cut], 0)
     def said(one): return len(one), one.num_valid, one.state_dict(), one.sampler.epoch, one.sampler.start, one.sampler.current
@@ -177,7 +177,7 @@ CHANGES = [skip_epochs, go_back, by_sampler, by_batch_sampler, move, load, resee
 
 @pytest.mark.parametrize('change', CHANGES, ids=lambda change: change.__name__)
 def test_a_change_between_two_epochs_cancels_what_was_begun(samples, change):
-    "The oracle is a loader without workers to which the same happens."
+    "The reference is a loader without workers that gets the same calls."
     kind = 'weighted' if change in (weigh, weigh_in_place) else 'plain'
     (loader, pool), (other, _) = (noting(few_images(samples), SAMPLERS[kind], num_ahead=num_ahead) for num_ahead in (3, 0))
     assert indexes(loader) == indexes(other) and not pool.of('cancel')
@@ -203,7 +203,7 @@ def test_what_changes_nothing_cancels_nothing(dataset, change):
 
 
 def test_a_loop_that_sets_the_same_epoch_again_and_again_pays_once(dataset):
-    "Such as timmdata's own measurements, whose loaders take turns; a loop over epochs begins early again."
+    "As in timmdata's own measurements, whose loaders take turns; a loop over epochs begins early again."
     loader, pool = noting(dataset)
     for _ in range(4):
         loader.set_epoch(0)
@@ -245,7 +245,7 @@ def test_loops_inside_each_other_have_the_epochs_that_they_have_without_workers(
 
 
 def test_workers_that_a_loop_still_uses_give_nothing_to_a_loop_after_a_change(samples):
-    "The inner loop has the keys that were begun, but its batches are those of the changed dataset."
+    "The inner loop has the keys that were already submitted, but its batches are those of the changed dataset."
     loader, pool = noting(few_images(samples))
     for k, _ in enumerate(loader):
         if k == 4:
@@ -271,7 +271,7 @@ def of_restarting_workers(dataset): return noting(dataset, persistent_workers=Fa
 def without_workers(dataset): return noting(dataset, num_ahead=0)
 def of_own_reader(dataset): return noting(ImageDataset(dataset.dataset.root, CountingReader(dataset.dataset.root, 'val')))
 class Plain(Reader):
-    "Reads what another reader reads; timmdata's reader of chosen rows is around it if samples are excluded."
+    "A reader that wraps another reader; if samples are excluded, timmdata's reader of selected rows wraps this one."
     is_thread_safe = True
     def __init__(self, inner): self.inner = inner
     def __len__(self): return len(self.inner)
@@ -288,7 +288,7 @@ def of_own_dataset(dataset): return noting(Coded(22))
 @pytest.mark.parametrize('make', [of_own_sampler, of_restarting_workers, without_workers, of_own_reader, of_own_reader_in_another,
                                   of_own_dataset], ids=lambda make: make.__name__)
 def test_nothing_is_begun_early_where_it_could_differ(dataset, make):
-    "Without copies of the user's objects, their code sees at once what the user changes, whatever it is."
+    "If the user's objects are not copied, their code sees every change at once."
     loader, pool = make(dataset)
     for _ in range(2): indexes(loader)
     assert not pool.of('submit', 2) and not pool.of('cancel')
@@ -313,7 +313,7 @@ def test_a_users_sampler_is_iterated_once_per_epoch(dataset):
 
 @pytest.fixture
 def loaded(monkeypatch, tmp_path):
-    "The epochs of all samples that were loaded so far, in this process and in forked ones."
+    "Return the epochs of all samples loaded so far, in this process and in forked ones."
     load, path = SampleLoader.load, tmp_path/'loaded'
     path.touch()
     def noting_load(self, key, *args):
@@ -326,7 +326,7 @@ def loaded(monkeypatch, tmp_path):
 @pytest.mark.parametrize('settings', [THREADS, FORK, {**FORK, 'threads_per_worker': 2}, {**FORK, 'prefetch_factor': 1}], ids=str)
 @quick(1, 'prefetcher', [True, False])
 def test_the_first_batch_of_a_later_epoch_is_made_before_it_begins(dataset, loaded, settings, prefetcher):
-    "Samples are counted, and each is loaded once; the batches are those of a loader without workers."
+    "Each sample is loaded once, and the batches are those of a loader without workers."
     more = dict(use_prefetcher=prefetcher, device='cpu' if prefetcher else None)
     loader, expected = training(dataset, **settings, **more), training(dataset, **INLINE, **more)
     epochs = [collected(expected) for _ in range(3)]
@@ -362,7 +362,7 @@ def test_an_evaluation_between_two_epochs_has_its_own_workers(dataset, settings)
 
 
 def test_an_error_of_a_batch_made_early_is_raised_where_the_batch_is_due():
-    "Sample 9 is in the second epoch of eight samples; if that does not come, nor does the error."
+    "Sample 9 is in the second epoch of eight samples; if this epoch is not read, its error is not raised."
     def make(): return create_loader(Failing(12, 9), 8, 4, True, shuffle=False, samples_per_epoch=8, device='cpu', **FORK)
     with make() as loader:
         assert [targets.tolist() for _, targets in loader] == [[0, 1, 2, 3], [4, 5, 6, 7]]
@@ -452,7 +452,7 @@ def rows(loader) -> list: return [row for _, targets in loader for row in target
 
 
 class SharedEpochs(Epochs):
-    "Knows its epoch from shared memory, as is usual where workers stay."
+    "Read the epoch from shared memory, as is usual with persistent workers."
     def __init__(self, size=8): super().__init__(size); self.shared = multiprocessing.Value('q', 0)
     def set_epoch(self, epoch): self.shared.value = epoch
     def __getitem__(self, index): return Image.fromarray(PIXELS), [index, self.shared.value]
@@ -461,7 +461,7 @@ class SharedEpochs(Epochs):
 @pytest.mark.parametrize('make', [Epochs, SharedEpochs])
 @pytest.mark.parametrize('settings', [THREADS, FORK, {**FORK, 'threads_per_worker': 2}], ids=['threads', 'processes', 'both'])
 def test_objects_with_an_epoch_see_no_other(make, settings, loaded):
-    "One of them would tell all workers of the next epoch while the others are still in this one."
+    "One worker would announce the next epoch to all workers while the others are still in this one."
     dataset = make()
     with create_loader(dataset, 8, 4, seed=1, device='cpu', **settings) as loader:
         for epoch in range(3):
@@ -470,7 +470,7 @@ def test_objects_with_an_epoch_see_no_other(make, settings, loaded):
 
 
 class Shade(Dataset):
-    "Reads something in memory that processes share."
+    "Read a value from memory that processes share."
     def __init__(self, make): self.make, self.value = make, make()
     def __len__(self): return 8
 
@@ -491,7 +491,7 @@ SHARED = {
 
 @pytest.mark.parametrize('kind', SHARED)
 def test_workers_see_at_the_start_of_an_epoch_what_they_share_with_the_user(kind):
-    "As those of torch's DataLoader, which stay, too."
+    "As with the persistent workers of torch's DataLoader."
     for make in (lambda data: DataLoader(data, 4, num_workers=2, persistent_workers=True, multiprocessing_context='fork',
                                          collate_fn=lambda samples: (0, torch.tensor([target for _, target in samples]))),
                  lambda data: create_loader(data, 8, 4, device='cpu', **FORK)):
@@ -519,7 +519,7 @@ def test_threads_see_what_no_object_refers_to():
 @quick(1, 'settings', [FORK, THREADS], ids=['processes', 'threads'])
 @quick(1, 'prefetcher', [False, True])
 def test_a_switch_of_mixing_between_two_epochs_counts_from_the_first_batch(dataset, settings, prefetcher):
-    "Also one that is back by then: workers read it when they mix a batch."
+    "Also a switch that was reset by then: workers read it when they mix a batch."
     def story(settings):
         more = dict(use_prefetcher=prefetcher, device='cpu' if prefetcher else None)
         seen = []

@@ -1,6 +1,6 @@
-"""What a batch needs reaches its device in one copy, and nothing waits for the device.
+"""Everything that a batch needs is copied to its device at once, and nothing waits for the device.
 
-On torch's device `meta`, tensors have shapes but no values: what reads one, fails. A GPU itself is asked to raise an error at each wait."""
+On torch's device `meta`, tensors have shapes but no values, so reading one fails. On a GPU, torch is set to raise an error at each wait."""
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ from torch.utils.data import Dataset
 
 from timmdata import Mixup, NaFlex, NaFlexMixup, View, create_loader
 from timmdata.loaders.device_cache import crop_batch, draw_crops
-from timmdata.loaders.side_stream import map_tensors, move_to_device
+from timmdata.loaders.prefetch import map_tensors, move_to_device
 from timmdata.pipeline.params import ParamSampler
 from timmdata.samplers.keys import SampleKey
 from timmdata.transforms import patch_erasing, random_erasing
@@ -59,7 +59,7 @@ class Photographs(Dataset):
 
 
 class Copies(TorchDispatchMode):
-    "Notes for each copy from the CPU to another device whether the CPU goes on meanwhile."
+    "Record for each copy from the CPU to another device whether the CPU continues meanwhile."
     def __init__(self):
         super().__init__()
         self.noted = []
@@ -74,7 +74,7 @@ class Copies(TorchDispatchMode):
 
 
 class Peak(TorchDispatchMode):
-    "Notes the most bytes that tensors on `meta` have at a time, of those that are made in the block."
+    "Record the peak number of bytes of the tensors on `meta` that are made in the block."
     def __init__(self, *before: torch.Tensor):
         super().__init__()
         self.known, self.now, self.most = {one.untyped_storage()._cdata for one in before}, 0, 0
@@ -101,7 +101,7 @@ class Peak(TorchDispatchMode):
 
 @pytest.mark.parametrize('name, most', [('flips', 1.3), ('jitter', 2.3), ('SSL', 3.4), ('const', 2.3)])
 def test_memory_on_the_device(name, most):
-    "In batches of float32, one of which is the result: seven more were needed to turn the hue."
+    "The memory in multiples of a float32 batch, one of which is the result: changing the hue needed seven more."
     loader = loader_of(name)
     images = torch.empty(64, 96, 96, 3, dtype=torch.uint8, device='meta').permute(0, 3, 1, 2)
     target = torch.zeros(64, dtype=torch.int64, device='meta')

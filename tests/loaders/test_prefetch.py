@@ -1,4 +1,4 @@
-"`PrefetchLoader`: what passes through, and how; on a GPU the real thing."
+"`PrefetchLoader`: what passes through and how, with real streams on a GPU."
 import gc
 from collections import namedtuple
 
@@ -99,7 +99,7 @@ def test_device_may_be_a_string_an_object_or_nothing():
     ('1', 4, 1, 'cuda'), ('1', 4, 3, 'cuda'),   # chosen by torch.cuda.set_device
     ('1', 1, 0, 'cuda'), (None, 4, 0, 'cuda')], ids=str)
 def test_a_rank_takes_the_gpu_of_its_number(local_rank, num_gpus, current, expected, monkeypatch):
-    "No GPU is needed: torch's answers stand for one."
+    "No GPU is needed: torch's functions are replaced."
     found = dict(is_available=True, is_initialized=current is not None, device_count=num_gpus, current_device=current)
     for name, value in found.items(): monkeypatch.setattr(torch.cuda, name, lambda value=value: value)
     monkeypatch.delenv('LOCAL_RANK', raising=False)
@@ -162,7 +162,7 @@ def test_gpu_erases_the_same_rectangles(mode):
 @pytest.mark.gpu
 @pytest.mark.parametrize('stream', [None, 'side'])
 def test_memory_is_safe_under_a_slow_consumer(stream):
-    "The consumer's kernels read a batch long after it was dropped; its memory must not be filled with the next batch before."
+    "The consumer's kernels read a batch long after it was dropped; until then, its memory must not be filled with the next batch."
     batches = pinned(20, (16, 3, 128, 128))
     expected = [x.double().sum().item() for x, _ in PrefetchLoader(batches, device='cpu')]
     stream = torch.cuda.Stream() if stream else torch.cuda.current_stream()
@@ -178,7 +178,7 @@ def test_memory_is_safe_under_a_slow_consumer(stream):
 
 @pytest.mark.gpu
 def test_copies_overlap_with_the_consumers_kernels():
-    "With the prefetcher, copies run while the consumer's kernels do: the loop takes hardly longer than the kernels alone."
+    "With the prefetcher, copies run at the same time as the consumer's kernels: the loop takes hardly longer than the kernels alone."
     batches = pinned(8, (256, 3, 224, 224))
     def milliseconds(step) -> float:
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))

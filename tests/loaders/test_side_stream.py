@@ -1,4 +1,4 @@
-"Batches on a side stream, one ahead: the contract with a stream, kept in writing by a stream that records."
+"Batches on a side stream, one ahead: which calls a stream gets, checked with a stream that records them."
 import contextlib
 import ctypes
 import gc
@@ -18,7 +18,7 @@ import torch
 from streams import LateStream, RecordingStream, numbers, stage_of, threads, wait_until
 
 from timmdata.core.memory_pool import MemoryPool
-from timmdata.loaders.side_stream import SideStream, iterate_ahead, move_to_device
+from timmdata.loaders.prefetch import SideStream, iterate_ahead, move_to_device
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -58,7 +58,7 @@ def test_never_more_than_one_batch_ahead():
 
 
 def test_ready_batch_is_not_held_back_by_the_next_one():
-    "The second batch comes when the consumer lets it; were the first held back until then, this would wait for ever."
+    "The second batch arrives only after the consumer allows it; if the first were held back until then, this test would wait forever."
     release, stream = threading.Event(), RecordingStream()
     def slow():
         yield next(numbers(1))
@@ -125,16 +125,16 @@ def test_abandoned_iterator_does_not_keep_the_program_alive(tmp_path):
 
 
 def run_program(code: str) -> subprocess.CompletedProcess:
-    "Run a program that has the stand-ins."
+    "Run a program that can import the stand-ins."
     support = Path(__file__).resolve().parent.parent/'support'
-    code = f'from streams import *\nfrom timmdata.loaders.side_stream import iterate_ahead\n{code}'
+    code = f'from streams import *\nfrom timmdata.loaders.prefetch import iterate_ahead\n{code}'
     env = {**os.environ, 'PYTHONPATH': os.pathsep.join([str(support), str(support.parent.parent)])}
     return subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, timeout=50, env=env)
 
 
 @pytest.mark.full
 def test_thread_ends_before_python_does():
-    "A thread that uses a device while Python ends can crash it: the copies under way are waited for, at the exit."
+    "A thread that uses a device while Python exits can crash it, so the exit waits for the copies in progress."
     done = run_program('class Stream(RecordingStream):\n    def wait(self, event): print("waited for", event)\n'
                        'stream = Stream()\nbatches = iterate_ahead(numbers(9), stage_of(stream), stream)\nnext(batches)\n'
                        'while len(stream.log) < 9: time.sleep(0.01)\nprint("end")')
@@ -155,7 +155,7 @@ def test_leaving_does_not_wait_for_a_stuck_worker():
 
 
 def test_loop_that_a_worker_collects_does_not_wait_for_that_worker():
-    "The garbage collector closes a loop in whichever thread it runs; that may be the one which the loop's thread waits for."
+    "The garbage collector closes a loop in any thread, possibly in the one for which the loop's thread waits."
     made, stream = queue.SimpleQueue(), RecordingStream()
     batches = iterate_ahead(iter(made.get, None), stage_of(stream), stream, patience=600)
     for batch in numbers(2): made.put(batch)
@@ -179,7 +179,7 @@ SIZE = 64   # bytes of a buffer
 
 
 class Lent:
-    "Batches in pooled buffers, each filled with its number; notes which buffers are lent."
+    "Batches in pooled buffers, each filled with its number; records which buffers are in use."
     def __init__(self, num, max_free=8):
         self.num, self.addresses = num, []
         self.pool = MemoryPool(lambda: torch.empty(SIZE, dtype=torch.uint8), max_free)
@@ -193,7 +193,7 @@ class Lent:
 
 
 def late_copy(queue):
-    "A stage that gives back at once; the bytes are copied when the queue is worked off, as on a device."
+    "A stage that returns at once; the bytes are copied when the queue is processed, as on a device."
     def stage(buffer):
         made, address = torch.empty(SIZE, dtype=torch.uint8), buffer.data_ptr()
         queue.append(lambda: ctypes.memmove(made.data_ptr(), address, SIZE))   # holds no reference to the buffer
@@ -215,7 +215,7 @@ def test_buffer_is_not_used_again_before_its_copy_is_done():
 
 
 def test_buffer_that_is_reused_too_early_is_seen():
-    "The same with a stream that calls every copy done at once: the first test can fail."
+    "The same with a stream that reports every copy as done at once: this shows that the first test can fail."
     class Hasty(LateStream):
         def is_done(self, event): return True
         def wait(self, event): pass
@@ -288,7 +288,7 @@ def test_error_of_a_stage_keeps_the_memory_of_copies_that_were_queued():
 
 
 def test_batch_that_the_consumer_keeps_is_not_touched():
-    "Without a device of its own, the consumer gets the pooled memory: it stays lent as long as any part of it is held."
+    "Without a separate device, the consumer gets the pooled memory, which stays in use as long as any part of it is held."
     stream, lent = RecordingStream(), Lent(6)
     stream.hand_over = lambda tensors, event: None
     kept = list(iterate_ahead(iter(lent), lambda buffer: buffer.view(8, 8), stream))
@@ -301,7 +301,7 @@ def test_batch_that_the_consumer_keeps_is_not_touched():
 
 
 class FakeDevices:
-    "Looks like torch.cuda to a `SideStream`: each thread has a device of its own, and begins with number 0."
+    "Replace torch.cuda for a `SideStream`: each thread has its own current device, at first number 0."
     def __init__(self): self.log, self.current = [], threading.local()
     def current_device(self): return getattr(self.current, 'number', 0)
     def Stream(self, device): return f'side {device.index}'
@@ -359,7 +359,7 @@ class Own(dict): pass
     Own, OrderedDict, UserDict, lambda fields: UserList(fields.values()), lambda fields: deque(fields.values()),
     lambda fields: {'inside': [Own(fields)]}])
 def test_tensors_in_any_container_reach_the_device(make):
-    "A container that is passed over would leave its tensors behind, and their memory would be reused too early."
+    "If a container were skipped, its tensors would not be moved, and their memory would be reused too early."
     batch = make({'image': torch.zeros(2), 'name': 'a', 'numbers': range(3)})
     moved = move_to_device(batch, torch.device('meta'))
     def found(value):
@@ -377,7 +377,7 @@ def test_what_has_no_tensor_is_not_copied():
 
 
 def test_only_the_content_is_searched_for_tensors():
-    "The keys of a batch are not walked through, which took milliseconds of the training process."
+    "The keys of a batch are not searched, which took milliseconds in the training process."
     class Closed:
         def __iter__(self): raise AssertionError('searched')
 

@@ -1,4 +1,4 @@
-"Who waits for whom: sums of a pass by a clock that is not real, and shares that are far apart by one that is."
+"Who waits for whom: exact sums of a pass with a fake clock, and clearly different shares with a real one."
 import threading
 import time
 
@@ -19,7 +19,7 @@ FORK = {**PROCESSES, 'multiprocessing_context': 'fork'}
 
 
 class Clock:
-    "Seconds that pass when they are told to."
+    "A clock that advances only when it is told to."
     now = 100.
     def __call__(self): return self.now
 
@@ -118,7 +118,7 @@ def test_bad_samples_are_counted(samples):
 
 @full
 def test_reports_may_be_asked_for_in_another_thread():
-    "Sums never go back while batches come."
+    "Sums never decrease while batches arrive."
     loader, found, ended = create_loader(SlowSamples(40), 4, 4, device='cpu', **THREADS), [], threading.Event()
     def watch():
         while not ended.wait(0.001): found.append(loader.stats())

@@ -1,4 +1,4 @@
-"Streams that do not divide themselves among workers, those that do in one way or another, and what a worker process sets."
+"Streams that do not divide themselves among workers, streams that do so in various ways, and what a worker process sets."
 import json
 import random
 import sys
@@ -32,7 +32,7 @@ def image_of(number): return Image.fromarray(np.full((16, 16, 3), number, 'uint8
 
 
 class Numbers(IterableDataset):
-    "The mistake of torch's docs: nobody asks which worker this is."
+    "The mistake described in torch's docs: the stream does not ask which worker it is in."
     first, step = 0, 1
 
     def __iter__(self):
@@ -49,7 +49,7 @@ class Tensors(Numbers):
 
 
 class Divided(Numbers):
-    "As torch's docs say."
+    "The fix from torch's docs."
     def __iter__(self):
         info = get_worker_info()   # imported by name, as usual
         if info is not None: self.first, self.step = info.id, info.num_workers
@@ -57,18 +57,18 @@ class Divided(Numbers):
 
 
 class OfOneFile(Divided):
-    "Divides itself, but all its samples look alike."
+    "A stream that divides itself, but all samples are equal."
     def __iter__(self): return ((image_of(0), 0) for _ in super().__iter__())
 
 
 class Drawn(IterableDataset):
-    "Each worker has its own random numbers, from torch's seed of the worker."
+    "A stream whose workers draw their own random numbers, from torch's worker seed."
     def __iter__(self):
         for _ in range(NUM): yield image_of(int(torch.randint(256, ()))), random.randrange(10**6)
 
 
 class ByInit(Numbers):
-    "Divided by the function that each worker calls at its start, as in torch's docs."
+    "A stream divided by the function that each worker calls at its start, as in torch's docs."
 
 
 def divide(number):
@@ -77,7 +77,7 @@ def divide(number):
 
 
 def divided_by_seeding(info):
-    "timm's hook of a stream's reader."
+    "A reader with timm's hook."
     divide(info.id)
     return info.seed % 2**32
 
@@ -87,7 +87,7 @@ def loader_of(stream, num_workers=2, **settings):
 
 
 def read(loader, num_epochs=1) -> tuple[list, list]:
-    "Targets of some epochs, and the warnings about workers."
+    "Return the targets of some epochs, and the warnings about workers."
     with warnings.catch_warnings(record=True) as found, loader:
         warnings.simplefilter('always')
         targets = [sorted(int(number) for batch in loader for number in (batch['target'] if isinstance(batch, dict) else batch[1]))
@@ -99,7 +99,7 @@ def read(loader, num_epochs=1) -> tuple[list, list]:
     (Numbers, {}), (Named, dict(persistent_workers=False)), (Tensors, dict(use_prefetcher=False)), (lambda: ChainDataset([Numbers()]), {}),
     pytest.param(Tensors, dict(multiprocessing_context='spawn'), marks=pytest.mark.full)])
 def test_a_stream_that_comes_once_per_worker_is_named_once(make, settings):
-    "As often as with torch's own loader."
+    "The stream is asked as often as by torch's own loader."
     (first, second), found = read(loader_of(make(), **settings), 2)
     torchs = [number for batch in DataLoader(Numbers(), 2, num_workers=2, collate_fn=list) for _, number in batch]
     assert first == second == sorted(torchs) and len(torchs) == 2 * NUM
@@ -150,7 +150,7 @@ def test_a_stream_that_divides_itself_is_not_named(make, settings, persistent, t
 
 
 class DividesItsFiles(IterableDataset):
-    "A reader of an `IterableImageDataset` that asks, in every pass or only in its first; or the dataset of torch's docs, that never does."
+    "A reader of an `IterableImageDataset` that asks, in every pass or only in its first; or the dataset of torch's docs, which never asks."
     def __init__(self, asks): self.asks = asks
 
     def __iter__(self):
@@ -163,7 +163,7 @@ class DividesItsFiles(IterableDataset):
 @pytest.mark.parametrize('asks', ['always', 'first', 'never'])
 @pytest.mark.parametrize('num_workers, persistent', [(0, False), (2, True), (2, False), (3, True)])
 def test_a_reader_that_divides_itself_is_not_divided_again(asks, num_workers, persistent):
-    "torch's own loader is the oracle: it reads each sample once if the reader divides itself."
+    "The reference is torch's own loader, which reads each sample once if the reader divides itself."
     stream = IterableImageDataset(reader=DividesItsFiles(asks))
     targets, found = read(loader_of(stream, num_workers, persistent_workers=persistent), 2)
     torchs = DataLoader(DividesItsFiles('always'), 2, num_workers=num_workers, collate_fn=list)
@@ -177,7 +177,7 @@ def test_one_worker_may_read_everything(num_workers):
 
 
 def test_the_worker_still_gets_torchs_info():
-    "Other attributes than those that divide a stream; after the first sample it is torch's own object."
+    "Attributes that do not divide a stream; after the first sample, the object is torch's own."
     class Asking(IterableDataset):
         def __iter__(self):
             for _ in range(2):
@@ -189,13 +189,13 @@ def test_the_worker_still_gets_torchs_info():
 # ---- what a worker process sets
 
 class Told(ModuleType):
-    "Stands in for OpenCV, which sets its threads for the whole process."
+    "Stand in for OpenCV, which sets its threads for the whole process."
     threads = 99
     def setNumThreads(self, number): self.threads = number   # noqa: N802
 
 
 class Threads:
-    "What OpenCV and torch were told, as targets."
+    "Return the settings of OpenCV and torch as targets."
     def __len__(self): return 4
     def __getitem__(self, index): return image_of(0), sys.modules['cv2'].threads * 100 + torch.get_num_threads()
 
@@ -206,7 +206,7 @@ class ThreadsOfStream(Threads, IterableDataset):
 
 @pytest.mark.parametrize('make', [Threads, ThreadsOfStream])
 def test_opencv_uses_one_core_in_a_worker_process(make, monkeypatch):
-    "As torch does: `setNumThreads(0)` is OpenCV's word for it. With 1, it ends threads that a forked copy does not have, and crashes."
+    "As torch does: OpenCV's call is `setNumThreads(0)`. With 1, it ends threads that a forked copy does not have, and crashes."
     monkeypatch.setitem(sys.modules, 'cv2', Told('cv2'))
     settings = {} if make is ThreadsOfStream else dict(worker_type='processes')
     loader = loader_of(make(), multiprocessing_context='fork', **settings)
@@ -237,7 +237,7 @@ class Files:
 
 
 def noisy(samples):
-    "A collate function that draws."
+    "A collate function that draws random numbers."
     return torch.stack([sample[0] for sample in samples]), torch.tensor([sample[1] + random.random() for sample in samples])
 
 
@@ -253,7 +253,7 @@ PIPELINES = {
 
 
 def both(samples, **settings) -> tuple[list, list]:
-    "Two epochs of indexed data in its order, and of a stream of the same files."
+    "Return two epochs of indexed data in order, and of a stream of the same files."
     items = Files(samples, 18).items
     indexed, stream = ImageDataset('', items), IterableImageDataset(reader=items)
     settings = dict(input_size=64, batch_size=5, seed=5, device='cpu', num_workers=0) | settings
@@ -268,7 +268,7 @@ def both(samples, **settings) -> tuple[list, list]:
 
 @quick(4, 'name', [*PIPELINES])
 def test_batches_are_those_of_indexed_data(samples, name):
-    "To the bit, as long as one process reads: the keys are the same."
+    "Bit-identical if one process reads, because the keys are the same."
     indexed, stream = both(samples, **PIPELINES[name])
     assert len(indexed) == len(stream) >= 6
     for batch, other in zip(indexed, stream, strict=True):
@@ -284,7 +284,7 @@ def images_by_target(loader) -> dict[int, torch.Tensor]:
 @pytest.mark.parametrize('settings', [EVERYTHING, EVERYTHING | dict(use_prefetcher=False)], ids=['prefetched', 'alone'])
 @pytest.mark.parametrize('num_workers', [1, 2])
 def test_images_do_not_depend_on_the_workers(samples, settings, num_workers):
-    "A stream that is divided sample by sample; also erasing, which is not drawn where the image is made."
+    "A stream that is divided sample by sample; also with erasing, which is drawn in a different process."
     settings = dict(input_size=64, batch_size=3, seed=5, drop_last=False) | settings
     if 'use_prefetcher' not in settings: settings['device'] = 'cpu'
     expected, found = (images_by_target(create_loader(IterableImageDataset(reader=Files(samples, 20)), num_workers=num, **settings))
@@ -312,7 +312,7 @@ def test_evaluation_pixels_are_timms(samples, settings):
     lambda image, target: (image, target), lambda image, target: {'image': np.asarray(image), 'target': target},
     lambda image, target: [torch.from_numpy(np.asarray(image).transpose(2, 0, 1).copy()), target]], ids=['tuple', 'dict', 'list'])
 def test_samples_of_every_form(samples, as_sample):
-    "The oracle is the list of the same samples."
+    "The reference is a list of the same samples."
     made = [as_sample(*sample) for sample in islice(ImageDataset(samples, split='val'), 9)]
     class Passing(IterableDataset):
         def __iter__(self): return iter(made)
@@ -330,7 +330,7 @@ def test_batches_are_repeated_with_the_seed(samples):
 
 @pytest.mark.filterwarnings('ignore:.*is skipped')
 def test_a_skipped_sample_leaves_a_smaller_batch(samples):
-    "The oracle is indexed data; a batch without samples is left out, and what was skipped has the same numbers."
+    "The reference is indexed data; a batch without samples is left out, and skipped samples have the same numbers."
     good = [item for item, _ in Files(samples, 12)]
     items = [(b'no image' if k in (0, 5, 6, 7, 10) else good[k], k) for k in range(12)]
     indexed, stream = ImageDataset('', items, on_error='skip'), IterableImageDataset(reader=items, on_error='skip')
@@ -345,7 +345,7 @@ def noise(target): return random.randrange(2**20)
 
 
 def test_target_transforms_and_collate_functions_draw_the_numbers_of_their_samples(samples):
-    "As with indexed data: any number of workers, and the same again."
+    "As with indexed data: equal results with any number of workers, and in a second run."
     def drawn(num_workers, **settings):
         stream = IterableImageDataset(reader=Files(samples, 8), target_transform=noise)
         with create_loader(stream, 16, 4, seed=2, num_workers=num_workers, **settings) as loader: return [batch[1] for batch in loader]

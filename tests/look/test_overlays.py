@@ -1,4 +1,4 @@
-"What is drawn over an image is what follows it: masks, boxes and points, against the image itself."
+"Masks, boxes and points are drawn where they belong; the image itself is the reference."
 import io
 import warnings
 
@@ -19,7 +19,7 @@ LEVEL = 60   # gray levels from one class to the next
 
 
 class Squares(torch.utils.data.Dataset):
-    "Squares of the classes 1, 2 and 3 on black; the level of a pixel is its class. A point is the middle of each."
+    "Squares of classes 1, 2 and 3 on black; the level of a pixel gives its class. Each square has a point in its middle."
     classes = ['none', 'one', 'two', 'three']
 
     def __init__(self, fields=False): self.fields = fields
@@ -49,7 +49,7 @@ def loader_of(follow=FOLLOW, size=64, fields=False, **settings):
 
 
 def drawn(axes):
-    "What the sheet shows: classes by the level of the image, the layer, frames inside their white lines, texts and dots."
+    "Return what the sheet shows: classes by the level of the image, the layer, frames inside their white lines, texts and dots."
     image, *layers = (np.asarray(one.get_array()) for one in axes.images)
     frames = [(*patch.get_xy(), patch.get_width(), patch.get_height()) for patch in axes.patches[1::2]]
     dots = [tuple(np.ravel(line.get_xydata())) for line in axes.lines]

@@ -45,7 +45,7 @@ def test_the_normalization_of_the_loader_is_undone(samples, settings):
 
 @pytest.mark.parametrize('seed', few(range(12), 0, 1))
 def test_no_title_is_cut_off_or_lies_on_a_picture(seed):
-    "Whatever shapes the images have, and however many lines the titles."
+    "With images of any shape, and titles of any number of lines."
     rng = random.Random(seed)
     images = [np.zeros((rng.choice((40, 60, 75, 100)), rng.choice((60, 90, 100)), 3), np.uint8) for _ in range(rng.randint(2, 7))]
     sheet = show_images(images, ['\n'.join(['title'] * rng.randint(1, 3)) for _ in images], ncols=rng.randint(2, 4), size=1.5)
@@ -72,14 +72,14 @@ def drawn_titles(sheet) -> list[str]:
 
 @pytest.fixture
 def own_fonts(monkeypatch):
-    "Only the fonts that come with matplotlib, on every machine."
+    "Only the fonts that come with matplotlib, which are the same on every machine."
     own = [entry for entry in font_manager.fontManager.ttflist if 'mpl-data' in entry.fname]
     monkeypatch.setattr(font_manager.fontManager, 'ttflist', own)
     return own
 
 
 def test_a_name_in_any_script_is_drawn_without_boxes(tmp_path):
-    "With the fonts of this machine, whatever they are."
+    "With any fonts that this machine has."
     for name in SCRIPTS[:6]:
         (tmp_path/name).mkdir()
         Image.new('RGB', (16, 16)).save(tmp_path/name/'a.png')

@@ -1,4 +1,4 @@
-"What `explore` shows is what `create_loader` makes: each picture, each number, and the call."
+"`explore` shows exactly what `create_loader` makes: each picture, each number, and the call."
 import inspect
 import random
 import subprocess
@@ -23,7 +23,7 @@ SIZE, INDEXES = 48, [5, 70, 131, 260]
 
 
 class Darker(Policy):
-    "A policy of the user's, whose record is a number."
+    "A user's policy, whose record is a number."
     def draw(self, rng=random): return rng.uniform(0.2, 0.8)
     def apply(self, image, drawn): return image.point(lambda level: round(drawn * level))
     def __repr__(self): return 'Darker()'
@@ -67,7 +67,7 @@ def test_what_is_shown_is_what_the_loader_makes(samples, name):
 
 
 def test_each_step_does_what_it_says(samples):
-    "Against Pillow and torchvision, from the words of the steps before."
+    "Compare with Pillow and torchvision, using the text of the previous steps."
     dataset = ImageDataset(samples)
     settings = dict(backend='pillow', auto_augment='3a', color_jitter=0.3, hflip=1., mean=0., std=1., seed=3)
     names = set()
@@ -122,7 +122,7 @@ def test_the_pasted_call_makes_the_same_pixels_whatever_the_batch(samples):
 
 @pytest.fixture
 def explorer(samples, capsys):
-    "Widgets by name, and what they show: without a notebook, a preview is printed."
+    "Return widgets by name, and their output; outside a notebook, a preview is printed."
     pytest.importorskip('ipywidgets')
 
     def make(**settings):

@@ -1,4 +1,4 @@
-"What a data set and a batch show of themselves in a notebook."
+"How a dataset and a batch display themselves in a notebook."
 import base64
 import io
 import re

@@ -36,7 +36,7 @@ from ..loaders.base import HostLoader
 from ..loaders.batch_loader import BatchLoader
 from ..loaders.checkpoint import check_form
 from ..loaders.consumer import Consumer
-from ..loaders.side_stream import map_tensors
+from ..loaders.prefetch import map_tensors
 from ..loaders.stats import LoaderStats, count_bad_samples
 from ..pipeline.builder import HostBatch
 from ..pipeline.replay import Replay

@@ -4,8 +4,7 @@ from .batch_loader import BatchLoader, BatchSettings, EpochBatchSampler
 from .checkpoint import check_state, describe_settings, differences, make_state
 from .consumer import Consumer
 from .device_cache import CachedPool, DeviceCache
-from .prefetch import PrefetchLoader, resolve_device
-from .side_stream import SideStream, iterate_ahead, map_tensors, move_to_device
+from .prefetch import PrefetchLoader, SideStream, iterate_ahead, map_tensors, move_to_device, resolve_device
 from .stats import LoaderStats, Meter, count_bad_samples
 from .stream_loader import StreamLoader
 

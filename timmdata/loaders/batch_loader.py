@@ -30,7 +30,7 @@ from .base import FromBuilder, HostLoader
 from .checkpoint import check_state, describe_settings, make_state
 from .consumer import Consumer
 from .device_cache import CachedPool, DeviceCache
-from .side_stream import map_tensors
+from .prefetch import map_tensors
 from .stats import LoaderStats, count_bad_samples
 from ..pipeline.builder import BatchBuilder, HostBatch
 from ..pipeline.replay import Replay
@@ -42,29 +42,6 @@ from ..workers.autotune import resolve_workers
 from ..workers.base import InlinePool, Task, WorkerPool
 from ..workers.settings import WORKER_KINDS, WorkerSettings
 from ..workers.factory import create_pool
-
-# %% ../../nbs/loaders/10_batch_loader.ipynb #47f894bd
-def _remaining(
-    schedule: ScheduledBatchSampler, drop_last: bool, sampler: EpochSampler, epoch: int, start: int,
-) -> Iterator[list[SampleKey]]:
-    "Yield the keys of the planned batches of this rank after `start` samples of all ranks."
-    rest = None   # samples of this rank that are left; None: the plan decides
-    if not schedule.num_batches:
-        rest = math.ceil(max(0, sampler.length - start) / sampler.num_replicas)
-    # Samples of this rank that were used
-    used = math.ceil(start / sampler.num_replicas) if rest is None else len(sampler) - rest
-    left: list[tuple[int, int]] = []   # size bucket and number of samples of each batch
-    end = 0   # end of the planned batch, in samples of this rank
-    for planned in schedule.plan(epoch):
-        end += planned.batch_size
-        size = min(planned.batch_size, end - used)   # 0 or less: all of it was used
-        is_whole = size == planned.batch_size
-        if is_whole or size > 0 and not drop_last:
-            left.append((planned.bucket, size))
-    share = sum(size for _, size in left) if rest is None else None
-    keys = sampler.keys(epoch, start, share=share)
-    for bucket, size in left:
-        yield [key._replace(bucket=bucket) for key in islice(keys, size)]
 
 # %% ../../nbs/loaders/10_batch_loader.ipynb #e2321f72
 @dataclass(frozen=True)
@@ -203,6 +180,29 @@ class BatchSettings:
         while batch := list(islice(keys, self.batch_size)):
             if len(batch) == self.batch_size or not self.drop_last:
                 yield batch
+
+# %% ../../nbs/loaders/10_batch_loader.ipynb #47f894bd
+def _remaining(
+    schedule: ScheduledBatchSampler, drop_last: bool, sampler: EpochSampler, epoch: int, start: int,
+) -> Iterator[list[SampleKey]]:
+    "Yield the keys of the planned batches of this rank after `start` samples of all ranks."
+    rest = None   # samples of this rank that are left; None: the plan decides
+    if not schedule.num_batches:
+        rest = math.ceil(max(0, sampler.length - start) / sampler.num_replicas)
+    # Samples of this rank that were used
+    used = math.ceil(start / sampler.num_replicas) if rest is None else len(sampler) - rest
+    left: list[tuple[int, int]] = []   # size bucket and number of samples of each batch
+    end = 0   # end of the planned batch, in samples of this rank
+    for planned in schedule.plan(epoch):
+        end += planned.batch_size
+        size = min(planned.batch_size, end - used)   # 0 or less: all of it was used
+        is_whole = size == planned.batch_size
+        if is_whole or size > 0 and not drop_last:
+            left.append((planned.bucket, size))
+    share = sum(size for _, size in left) if rest is None else None
+    keys = sampler.keys(epoch, start, share=share)
+    for bucket, size in left:
+        yield [key._replace(bucket=bucket) for key in islice(keys, size)]
 
 # %% ../../nbs/loaders/10_batch_loader.ipynb #c1fe6cf6
 class EpochBatchSampler(Sampler):

@@ -15,7 +15,7 @@ import torch
 
 from ..core.jpeg import Pixels
 from ..core.sample import fields_of, image_tensors, sample_image
-from ..loaders.side_stream import map_tensors
+from ..loaders.prefetch import map_tensors
 from ..pipeline.follow import Boxes, Follower, Followers, Mask, Points
 from ..pipeline.geometry import Geometry
 from ..pipeline.params import SampleParams
@@ -80,7 +80,7 @@ def _of_mask(follower: Follower, value: Any, size: tuple[int, int]) -> Overlay:
     objects = enumerate(mask if isinstance(follower, Mask) else (), 1)
     return Overlay([_layer(np.where(one == outside, one, (one != 0) * k), outside) for k, one in objects])
 
-# %% ../../nbs/look/05_overlays.ipynb #b8a664d4
+
 def _of_boxes(follower: Boxes, fields: Mapping[Any, Any], name: Any, names: Mapping[int, str]) -> Overlay:
     frames = []
     for k, ((left, top), (right, bottom)) in enumerate(follower.corners(np.asarray(fields[name])).tolist()):
@@ -92,7 +92,7 @@ def _of_boxes(follower: Boxes, fields: Mapping[Any, Any], name: Any, names: Mapp
             frames.append(((left, top, right - left, bottom - top), color, text))
     return Overlay(frames=frames)
 
-# %% ../../nbs/look/05_overlays.ipynb #5fa13c22
+
 def _of_points(points: torch.Tensor, size: tuple[int, int]) -> Overlay:
     height, width = size
     dots = []
@@ -115,17 +115,17 @@ def whole_image(
 
 
 def _row(value: Any, k: int) -> Any:
-    "Return what a field of a batch has for one image; a padded target is a dict of tensors."
+    "Return the value of a batch's field for one image; a padded target is a dict of tensors."
     if isinstance(value, Mapping):
         return {name: _row(part, k) for name, part in value.items()}
     return value[k]
 
 
 class Overlays:
-    """Make overlays of what follows images.
+    """Make overlays from the masks, boxes and points that follow images.
 
     Args:
-        followers: What changes the fields that follow an image.
+        followers: How each field changes with its image.
         names: Class name by index, for boxes; not used if the target is the class of the whole image.
     """
 
@@ -185,12 +185,12 @@ class Overlays:
         key: SampleKey,
         geometry: Callable[[Pixels], Geometry] = whole_image,
     ) -> Overlay:
-        """Make the overlay of a photograph, or of what becomes of it.
+        """Make the overlay of a photograph, or of the image after a change.
 
         Args:
             samples: Loads the sample.
             key: Key of the sample.
-            geometry: Says where the pixels of the photograph go.
+            geometry: Function that returns where the pixels of the photograph go.
         """
         def make(sample: Any) -> Overlay:
             where = geometry(sample_image(sample))

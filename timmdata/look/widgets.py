@@ -47,14 +47,14 @@ def _make_widgets(widgets: Any, given: dict[str, Any]) -> dict[str, Any]:
             widget.value = given[name]   # a widget cannot show values of other types
     return made
 
-# %% ../../nbs/look/40_widgets.ipynb #994339e2
+# %% ../../nbs/look/40_widgets.ipynb #7f04f0e0
 def _rounded(value: Any) -> Any:
     "Round the value of a slider; turn an empty text into None."
     if isinstance(value, tuple):
         return tuple(map(_rounded, value))
     return round(value, 3) if isinstance(value, float) else value or None
 
-# %% ../../nbs/look/40_widgets.ipynb #7f04f0e0
+
 def moved_settings(
     start: Mapping[str, Any],
     values: Mapping[str, Any],

@@ -28,7 +28,7 @@ from ..datasets.wrappers import base_datasets, gives_bytes
 from ..loader import create_loader
 from ..loaders.batch_loader import BatchLoader
 from ..loaders.prefetch import PrefetchLoader
-from ..loaders.side_stream import map_tensors
+from ..loaders.prefetch import map_tensors
 from ..look.preview import loader_call
 from .machine import Trial, compare_speeds, cpu_seconds, describe_machine, format_machine, run_pass
 from .stages import StageTime, host_loader, measure_stages, spread

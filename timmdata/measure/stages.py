@@ -21,7 +21,7 @@ from ..core.cores import OneCore
 from ..core.rng import seeded
 from ..loaders.batch_loader import BatchLoader
 from ..loaders.prefetch import PrefetchLoader
-from ..loaders.side_stream import move_to_device
+from ..loaders.prefetch import move_to_device
 from .machine import in_turns, synchronize
 from ..pipeline.builder import BatchBuilder, HostBatch
 from ..samplers.keys import SampleKey
