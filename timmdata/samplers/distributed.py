@@ -15,21 +15,6 @@ from torch.utils.data import Sampler
 
 from .epoch import EpochSampler
 
-# %% ../../nbs/samplers/10_distributed.ipynb #5734cb32
-def _world(num_replicas: int | None, rank: int | None) -> tuple[int, int]:
-    "Return the number of ranks and this rank; None stands for that of torch's process group."
-    has_group = distributed.is_available() and distributed.is_initialized()
-    if (num_replicas is None or rank is None) and not has_group:
-        raise RuntimeError(
-            'there is no process group: pass num_replicas and rank, '
-            'or call torch.distributed.init_process_group first')
-    num_replicas = distributed.get_world_size() if num_replicas is None else num_replicas
-    rank = distributed.get_rank() if rank is None else rank
-    if not 0 <= rank < num_replicas:
-        raise ValueError(
-            f'rank={rank} of num_replicas={num_replicas}: the rank must be in 0..num_replicas - 1')
-    return num_replicas, rank
-
 # %% ../../nbs/samplers/10_distributed.ipynb #a753bae1
 class OrderedDistributedSampler(Sampler):
     """Yield a rank's share of a dataset, in order, for evaluation.
@@ -75,12 +60,20 @@ class OrderedDistributedSampler(Sampler):
     def __len__(self) -> int:
         return self.num_samples
 
-# %% ../../nbs/samplers/10_distributed.ipynb #55b78f10
-def _gather(rows: torch.Tensor) -> list[torch.Tensor]:
-    "Return the rows of each rank; they must have the same shape on all ranks."
-    parts = [torch.empty_like(rows) for _ in range(distributed.get_world_size())]
-    distributed.all_gather(parts, rows)
-    return parts
+# %% ../../nbs/samplers/10_distributed.ipynb #5734cb32
+def _world(num_replicas: int | None, rank: int | None) -> tuple[int, int]:
+    "Return the number of ranks and this rank; None stands for that of torch's process group."
+    has_group = distributed.is_available() and distributed.is_initialized()
+    if (num_replicas is None or rank is None) and not has_group:
+        raise RuntimeError(
+            'there is no process group: pass num_replicas and rank, '
+            'or call torch.distributed.init_process_group first')
+    num_replicas = distributed.get_world_size() if num_replicas is None else num_replicas
+    rank = distributed.get_rank() if rank is None else rank
+    if not 0 <= rank < num_replicas:
+        raise ValueError(
+            f'rank={rank} of num_replicas={num_replicas}: the rank must be in 0..num_replicas - 1')
+    return num_replicas, rank
 
 # %% ../../nbs/samplers/10_distributed.ipynb #e6b03179
 def gather_valid(
@@ -118,6 +111,13 @@ def gather_valid(
     together = torch.stack(_gather(rows), dim=1).flatten(0, 1)
     together = together[together[:, -1] > 0, :-1].contiguous()
     return together.view(values.dtype).reshape(len(together), *values.shape[1:])
+
+# %% ../../nbs/samplers/10_distributed.ipynb #55b78f10
+def _gather(rows: torch.Tensor) -> list[torch.Tensor]:
+    "Return the rows of each rank; they must have the same shape on all ranks."
+    parts = [torch.empty_like(rows) for _ in range(distributed.get_world_size())]
+    distributed.all_gather(parts, rows)
+    return parts
 
 # %% ../../nbs/samplers/10_distributed.ipynb #176c41db
 def num_selected(

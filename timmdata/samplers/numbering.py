@@ -56,7 +56,8 @@ class Numbering(NamedTuple):
             position: Samples of all ranks that were already used.
         """
         number = self.first(epoch) + math.ceil(position / (self.batch_size * self.num_replicas))
-        return min(number, self.first(epoch + 1))   # a rest that drop_last drops is no batch
+        # the samples that drop_last drops are not a batch
+        return min(number, self.first(epoch + 1))
 
     def position(self,
         number: int,
