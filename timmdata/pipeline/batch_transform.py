@@ -38,7 +38,7 @@ class DrawnBatch(NamedTuple):
         erased: What to erase in each image; None: no erasing.
         views: What was drawn for each view, if images have several.
         drawn_with: Settings of erasing and mixing when this was drawn; only what is drawn early has them.
-        numbers: What the device needs, by name, in place of appearance and colors; None: it is listed when it is applied.
+        numbers: The arrays that the device needs, by name, in place of appearance and colors; None: they are listed in `apply`.
     """
     appearance: AppearanceColumns
     colors: ColorMatrices | None = None
@@ -75,7 +75,7 @@ class DeviceTransform:
         self.settings = settings
         self.erasing = erasing
         self.mixup = mixup
-        self.is_for_cpu = True   # a loader knows better; numbers for other devices are listed early
+        self.is_for_cpu = True   # a loader sets it; numbers for other devices are listed early
         self.followers = Followers({})   # finishes the fields that follow the images
         self._on_one_core = OneCore()
         self.params = None   # nothing to draw
