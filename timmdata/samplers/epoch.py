@@ -210,7 +210,7 @@ class EpochSampler(Sampler):
 
     @property
     def may_draw_early(self) -> bool:
-        "Return whether an order can be drawn before its epoch begins, and again then; your own sampler may notice that."
+        "Return whether an order can be drawn before its epoch begins, and again when it begins; your own sampler may notice that."
         own = self.sampler
         return own is None or isinstance(own, EpochSampler) and own.may_draw_early
 
@@ -266,7 +266,7 @@ class EpochSampler(Sampler):
 
     @property
     def identity(self) -> dict[str, str]:
-        "Return what the order depends on besides the settings of a loader; a state must match it: name → text."
+        "Return everything that the order depends on besides the settings of a loader; a state must match it: name → text."
         return {}
 
     @property
