@@ -366,7 +366,7 @@ class DrawnAppearance(NamedTuple):
     def of_sample(self,
         position: int,
     ) -> Sequence[AppearanceParams]:
-        """Return what the worker needs to know for the rows of one sample; empty if nothing is drawn.
+        """Return the flips and colors that the worker needs for the rows of one sample; empty if nothing is drawn.
 
         Args:
             position: Position of the sample in the batch.
@@ -375,7 +375,7 @@ class DrawnAppearance(NamedTuple):
 
 # %% ../../nbs/pipeline/10_sample_transform.ipynb #85b7f557
 class FilledRows(NamedTuple):
-    """Hold what a sample transform returns for one sample.
+    """Hold the results of a sample transform for one sample.
 
     Args:
         images: The image of each copy of the sample, such as its row; a list of rows for several views.
