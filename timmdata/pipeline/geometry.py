@@ -154,7 +154,8 @@ class Geometry(NamedTuple):
         at = move(points, self.crop_matrix)
         left, top, right, bottom = self.shown
         is_shown = (at >= (left, top)) & (at <= (right, bottom))
-        for step in self.policy_steps:   # an operation does not bring back a point that an earlier one moved out
+        # an operation does not bring back a point that an earlier one moved out
+        for step in self.policy_steps:
             at = move(at, step)
             is_shown &= (at >= 0) & (at <= self.size[::-1])
         return is_shown.all(-1)

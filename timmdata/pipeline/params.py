@@ -412,7 +412,8 @@ class ParamSampler:
         if is_clean or not (self.policy or blur_prob):
             return drawn
         ops = self.policy.draw(own) if self.policy else ()
-        blur = own.uniform(0.1, 2.) if blur_prob and own.random() < blur_prob else 0.   # as GaussianBlur
+        # as GaussianBlur
+        blur = own.uniform(0.1, 2.) if blur_prob and own.random() < blur_prob else 0.
         return drawn._replace(ops=ops, blur=blur)
 
     def appearance(self,
@@ -470,7 +471,7 @@ class ParamSampler:
         params: SampleParams,
         appearance: AppearanceParams,
     ) -> list[DrawnStep]:
-        """List what was drawn for an image, in the order in which it is applied.
+        """List the changes that were drawn for an image, in the order in which they are applied.
 
         Args:
             params: Parameters drawn by `sample_params`.

@@ -275,10 +275,10 @@ class ScheduledBatchSampler(Sampler):
     def with_sampler(self,
         sampler: EpochSampler,
     ) -> 'ScheduledBatchSampler':
-        """Return a copy for another order.
+        """Return a copy for a different order.
 
         Args:
-            sampler: Another order of the same number of samples.
+            sampler: A different order of the same number of samples.
         """
         copied = copy.copy(self)
         copied.sampler = copied._order = sampler

@@ -15,6 +15,21 @@ from torch.utils.data import Sampler
 
 from .epoch import EpochSampler
 
+# %% ../../nbs/samplers/10_distributed.ipynb #5734cb32
+def _world(num_replicas: int | None, rank: int | None) -> tuple[int, int]:
+    "Return the number of ranks and this rank; None stands for that of torch's process group."
+    has_group = distributed.is_available() and distributed.is_initialized()
+    if (num_replicas is None or rank is None) and not has_group:
+        raise RuntimeError(
+            'there is no process group: pass num_replicas and rank, '
+            'or call torch.distributed.init_process_group first')
+    num_replicas = distributed.get_world_size() if num_replicas is None else num_replicas
+    rank = distributed.get_rank() if rank is None else rank
+    if not 0 <= rank < num_replicas:
+        raise ValueError(
+            f'rank={rank} of num_replicas={num_replicas}: the rank must be in 0..num_replicas - 1')
+    return num_replicas, rank
+
 # %% ../../nbs/samplers/10_distributed.ipynb #a753bae1
 class OrderedDistributedSampler(Sampler):
     """Yield a rank's share of a dataset, in order, for evaluation.
@@ -59,21 +74,6 @@ class OrderedDistributedSampler(Sampler):
 
     def __len__(self) -> int:
         return self.num_samples
-
-# %% ../../nbs/samplers/10_distributed.ipynb #5734cb32
-def _world(num_replicas: int | None, rank: int | None) -> tuple[int, int]:
-    "Return the number of ranks and this rank; None stands for that of torch's process group."
-    has_group = distributed.is_available() and distributed.is_initialized()
-    if (num_replicas is None or rank is None) and not has_group:
-        raise RuntimeError(
-            'there is no process group: pass num_replicas and rank, '
-            'or call torch.distributed.init_process_group first')
-    num_replicas = distributed.get_world_size() if num_replicas is None else num_replicas
-    rank = distributed.get_rank() if rank is None else rank
-    if not 0 <= rank < num_replicas:
-        raise ValueError(
-            f'rank={rank} of num_replicas={num_replicas}: the rank must be in 0..num_replicas - 1')
-    return num_replicas, rank
 
 # %% ../../nbs/samplers/10_distributed.ipynb #e6b03179
 def gather_valid(

@@ -324,7 +324,7 @@ class TokenPlan:
             sampler: Sampler that decides the order.
             epoch: Epoch number, from 0.
             position: Samples of all ranks that were already used.
-            num: Samples in this rank's batch; unused, because other ranks have other numbers.
+            num: Samples in this rank's batch; unused, because other ranks have different numbers.
         """
         ends = self.batches(sampler, epoch).ends
         return int(ends[min(_batch_at(ends, position) + sampler.num_replicas, len(ends)) - 1])
