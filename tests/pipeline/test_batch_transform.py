@@ -1,4 +1,4 @@
-"Flips, colors and normalizing beside oracles that are not ours: NumPy in float64, and torchvision."
+"Compare flips, colors and normalization with independent references: NumPy in float64, and torchvision."
 import itertools
 import random
 import threading
@@ -41,7 +41,7 @@ def sampler_of(size, **settings) -> ParamSampler: return ParamSampler(AugmentSet
 
 
 def numpy_hue(x: np.ndarray, turn: float) -> np.ndarray:
-    "A turn in HSV, by its textbook formula with sectors, of (H, W, 3) that may lie outside of 0..255."
+    "Turn the hue of (H, W, 3) in HSV with the textbook formula by sectors; values may be outside 0..255."
     r, g, b = np.moveaxis(x, -1, 0)
     high, low = x.max(-1), x.min(-1)
     span = np.where(high == low, 1., high - low)
@@ -51,7 +51,7 @@ def numpy_hue(x: np.ndarray, turn: float) -> np.ndarray:
 
 
 def numpy_colors(image: np.ndarray, color) -> np.ndarray:
-    "One operation after the other on float64 (H, W, C), without clipping in between."
+    "Apply the operations one after another to float64 (H, W, C), without clipping in between."
     x = image.astype(np.float64)
     for name, factor in color:
         is_rgb = x.shape[2] == 3
@@ -65,7 +65,7 @@ def numpy_colors(image: np.ndarray, color) -> np.ndarray:
 
 
 def uint8_batch(num, channels, height, width, seed=0, layout=torch.channels_last) -> torch.Tensor:
-    "Blobs of color with some noise: neither flat nor clipped everywhere."
+    "Return blobs of color with some noise: neither flat nor clipped everywhere."
     rng = np.random.default_rng(seed)
     coarse = torch.from_numpy(rng.uniform(20, 235, (num, channels, 3, 3)).astype(np.float32))
     smooth = torch.nn.functional.interpolate(coarse, (height, width), mode='bilinear')
@@ -118,7 +118,7 @@ TURNS = [-0.5, -0.41, -1 / 3, -0.21, -0.1, -0.01, 0.003, 0.05, 0.1, 1 / 6, 0.2, 
 @quick(3, 'turn', TURNS)
 @quick(2, 'shape', [(3, 33, 47), (3, 40, 40), (3, 1, 1)], ids=str)
 def test_hue_is_torchvisions(shape, turn):
-    "In both ways that it is turned, which agree to the bit; an odd number of bytes, too."
+    "Both implementations agree bit for bit, also for an odd number of bytes."
     rng = np.random.default_rng(4)
     image = torch.from_numpy(rng.choice([0, 1, 7, 128, 254, 255, 60], shape[1:] + shape[:1]).astype(np.uint8))
     image[..., :2] += torch.from_numpy(rng.integers(0, 2, (*shape[1:], 1), np.uint8))   # shades, and equal channels
@@ -146,7 +146,7 @@ BOUNDS = {'dino': (2.2, 6), 'moco-v3': (2.2, 6), 'byol': (2.2, 6), 'dino-v2': (2
 
 @pytest.mark.parametrize('name', few(BOUNDS, 'dino', 'simclr'))
 def test_colors_of_recipes_are_near_to_torchvisions(name):
-    "Factors and order are the same; torchvision rounds and cuts after each. A rotation of the hue: 4.3 and 16, 5.9 and 24."
+    "Factors and order are the same; torchvision rounds and clips after each. With a rotation of the hue: 4.3 and 16, 5.9 and 24."
     photographs, apart = ImageDataset(get_samples(), transform=F.pil_to_tensor), []
     for view, at in itertools.product(get_recipe(name).train['views'], range(0, 320, 10)):
         image = F.resize(photographs[at][0], [64, 64])[None].contiguous(memory_format=torch.channels_last)
@@ -265,7 +265,7 @@ def test_gpu_gives_the_numbers_of_the_cpu(dtype):
 
 @quick(1, 'dtype', [torch.float32, torch.bfloat16])
 def test_batches_of_many_sizes_share_the_memory_of_the_largest(dtype):
-    "As with on_error='skip' on a messy set: the memory of every size was kept."
+    "Batches of many sizes come from on_error='skip' with many unreadable files; the memory of every size was kept."
     settings = BatchTransformSettings((0.5,) * 3, (0.25,) * 3, dtype)
     transform = ImageByImage(settings)
     images = torch.randint(256, (40, 3, 32, 32), dtype=torch.uint8).contiguous(memory_format=torch.channels_last)
@@ -310,7 +310,7 @@ def test_what_a_worker_draws_is_what_the_consumer_would_draw(samples, kind):
     lambda loader: setattr(loader.random_erasing, 'probability', 0.),
     lambda loader: setattr(loader.mixing, 'cutmix_minmax', np.array([0.2, 0.3]))], ids=['switch', 'prob', 'erasing', 'minmax'])
 def test_settings_that_change_in_the_loop_count_for_the_next_batch(samples, change):
-    "Workers have copies of the old ones; a loader without workers is the oracle."
+    "Workers have copies of the old settings; a loader without workers is the reference."
     def run(**kind):
         found = []
         with mixed_loader(samples, mixup=Mixup(0.8, 1., num_classes=10), **kind) as loader:
@@ -325,7 +325,7 @@ def test_settings_that_change_in_the_loop_count_for_the_next_batch(samples, chan
 
 
 class Curriculum(Mixup):
-    "Counts its batches: its copies in workers would count others."
+    "Count the batches; a copy in a worker would count different ones."
     num = 0
 
     def draw(self, batch_size, size, rng=None):

@@ -1,4 +1,4 @@
-"What a batch builder promises to workers: a row is a function of its key, and memory is the caller's."
+"Test the guarantees of a batch builder: a row is a function of its key, and the caller provides the memory."
 import pickle
 import warnings
 
@@ -69,7 +69,7 @@ def test_threads_are_refused_where_users_code_runs(samples):
 
 
 class TwoShapes(SampleTransform):
-    "A small picture and its brightness, in rows of two shapes."
+    "Fill rows of two shapes: a small picture and its brightness."
     layout = BatchLayout({'picture': (1, 3, 16, 16), 'brightness': (1, 5)})
 
     def images(self, rows, samples): return rows['picture'], rows['brightness']

@@ -1,4 +1,4 @@
-"Batches beside torch's own collate function, and what is refused."
+"Compare batches with those of torch's collate function, and test errors."
 import sys
 from collections import OrderedDict, UserDict, UserList, defaultdict, namedtuple
 from types import MappingProxyType
@@ -55,7 +55,7 @@ class Own(dict):
 
 
 class Fixed(tuple):
-    "A tuple that is made from something else than its values."
+    "Define a tuple whose constructor does not take its values."
     def __new__(cls, image, target): return super().__new__(cls, (image, target))
 
 
@@ -92,7 +92,7 @@ def test_a_type_that_cannot_be_made_from_values_becomes_a_tuple():
 
 
 def python_calls(num: int) -> int:
-    "How many functions of Python run to collate so many samples."
+    "Count the Python functions that run to collate the samples."
     rows, called = torch.zeros(num, 3, 4, 4, dtype=torch.uint8), []
     samples = [(row, k, f'{k}.jpg') for k, row in enumerate(rows)]
     sys.setprofile(lambda frame, event, _: called.append(1) if event == 'call' else None)

@@ -1,4 +1,4 @@
-"Masks, boxes and points of one sample: what they may be, where they end, and what is wrong with them; pixels are counted by hand."
+"Test masks, boxes and points of one sample: accepted types, positions in the result, errors; pixels are counted in a loop."
 import io
 import json
 import pickle
@@ -88,7 +88,7 @@ def test_large_indexes_need_another_number_outside():
 
 @pytest.mark.parametrize('outside', [-1, 0, 255, 256, -2**31 + 1, 2**31 - 1])
 def test_outside_is_the_number_asked_for(outside):
-    "Beside indexes of 8 bits, whatever its own size."
+    "The indexes have 8 bits; the number outside may need more."
     moved = Mask(outside=outside).on_device(Mask(outside=outside)(LABELS, CROP))
     plain = np.asarray(CROP.warp(Image.fromarray(LABELS), OUTSIDE))
     assert np.array_equal(moved, np.where(plain == OUTSIDE, outside, plain.astype(np.int64)))
@@ -140,7 +140,7 @@ def test_classes_name_indexes_or_all_others():
 
 
 def test_what_is_outside_is_not_renamed():
-    "The number outside is one of the result, also if `classes` has the same one as a key."
+    "The number outside is an index of the result, even if `classes` has the same number as a key."
     moved = Mask(outside=3, classes={**{k: k for k in range(11)}, 3: 99})(LABELS, CROP)
     plain = np.asarray(CROP.warp(Image.fromarray(LABELS), OUTSIDE)).astype(int)
     assert np.array_equal(moved, np.select([plain == OUTSIDE, plain == 3], [3, 99], plain))
@@ -158,7 +158,7 @@ def test_colors_become_indexes(form, tmp_path):
 
 
 def test_colors_of_16_bits_are_told_apart():
-    "(0, 256, 0) is not (1, 0, 0), nor (0, 0, 65535) anything else."
+    "(0, 256, 0) must not equal (1, 0, 0), nor (0, 0, 65535) any other color."
     colors = {(0, 256, 0): 1, (1, 0, 0): 2, (0, 0, 65535): 3, (0, 255, 65535): 4, (65535, 0, 0): 5, (255, 65535, 0): 6}
     indexes = np.resize([*colors.values()], (HEIGHT, WIDTH))
     image = np.array([*colors], np.uint16)[indexes - 1]
@@ -227,7 +227,7 @@ BOXES = np.array([[10, 20, 60, 70], [0, 0, WIDTH, HEIGHT], [90, 80, 100, 90], [3
 
 
 def counted(boxes: np.ndarray, geometry: Geometry, fine: int = 8) -> tuple[list, list]:
-    "Each box where its pixels are seen in the result, and the share of them that is: counted in masks of fine² points per pixel."
+    "Return each box around its visible pixels in the result, and their share, counted in masks of fine² points per pixel."
     scaled = geometry._replace(
         source=tuple(fine * edge for edge in geometry.source), size=tuple(fine * edge for edge in geometry.size),
         params=geometry.params._replace(**{
@@ -265,7 +265,7 @@ def test_boxes_are_what_is_seen_of_them(geometry):
 @pytest.mark.parametrize('op', [
     ('Rotate', 30.), ('Rotate', -12.), ('Rotate', 90.), ('ShearX', 0.3), ('ShearY', -0.25), ('TranslateXRel', 0.1)], ids=str)
 def test_turned_boxes_contain_their_turned_pixels_and_no_more(op):
-    "A polygon that Pillow draws, turned as the image is; inside the image, the new box is its hull up to a pixel."
+    "Pillow draws a polygon that is turned with the image; inside the image, the new box is its hull, up to a pixel."
     boxes = np.array([[40, 35, 60, 55], [35, 30, 70, 50], [45, 25, 52, 65]], np.float64)
     geometry = geometry_of(size=(93, 104), ops=[op])
     moved = Boxes()(boxes, geometry).numpy()
@@ -288,7 +288,7 @@ def test_turned_boxes_stay_in_the_image():
 
 @pytest.mark.parametrize('format', ['xyxy', 'xywh', 'cxcywh'])
 def test_formats_come_back_as_they_were_given(format):
-    "Against torchvision's conversion."
+    "Compare with torchvision's conversion."
     from torchvision.ops import box_convert
     given = box_convert(torch.from_numpy(BOXES), 'xyxy', format)
     expected = box_convert(Boxes()(BOXES, CROP), 'xyxy', format)
@@ -356,7 +356,7 @@ def batch_of(follow, *samples) -> dict:
 
 
 def test_padded_boxes_have_a_count_and_the_type_of_all_samples():
-    "Lists of integers and of numbers mixed, and samples without boxes, first or last."
+    "Mix lists of integers and of floats, and samples without boxes, first or last."
     follow = {'boxes': Boxes(pad=True, also=['labels', 'area'])}
     boxes = [torch.rand(n, 4) for n in (0, 2, 1)]
     rows = dict(labels=[[], [1, 2], [5]], area=[[], [3, 4], [.5]])
@@ -381,7 +381,7 @@ def test_padded_boxes_of_a_batch_without_any():
 
 @pytest.mark.parametrize('names', [['target.boxes', 'target.mask'], ['target.mask', 'target.boxes']], ids=['first', 'last'])
 def test_padded_boxes_beside_another_field_that_follows(names):
-    "Whatever their order, the dict becomes one dict of tensors."
+    "In any order, the dict becomes one dict of tensors."
     made = {'target.boxes': Boxes(pad=True), 'target.mask': Mask()}
     samples = [{'target': {'boxes': torch.rand(n, 4), 'mask': torch.zeros(3, 3)}} for n in (2, 1)]
     target = batch_of({name: made[name] for name in names}, *samples)['target']
@@ -456,7 +456,7 @@ def test_pairs_are_checked_where_they_are_made(swap):
 # which fields follow
 
 class Half(Follower):
-    "A follower of the user's, with something to do on the device."
+    "Define a user's follower that also changes values on the device."
     def __call__(self, value, geometry): return torch.tensor([value, *geometry.size])
     def on_device(self, value): return value / 2
 
@@ -521,7 +521,7 @@ def test_a_mask_and_its_box_agree(number):
 
 
 def test_finished_masks_reuse_memory_that_nothing_refers_to():
-    "A mask that is kept stays as it is; small ones that are kept do not hold the memory of a large one."
+    "A mask that is still used does not change; small masks do not keep the memory of a large one."
     follower = Mask()
     large = torch.ones(4, 64, 64, dtype=torch.uint8)
     kept, address = follower.on_device(large), follower.on_device(large).data_ptr()
@@ -543,7 +543,7 @@ def test_a_mask_goes_to_other_processes_without_its_memory():
     [('TranslateXRel', 0.5), ('TranslateXRel', -0.5)], [('TranslateYRel', -0.4), ('TranslateXRel', 0.3), ('TranslateYRel', 0.4)],
     [('TranslateX', 30.), ('ShearX', 0.), ('TranslateX', -30.)]], ids=str)
 def test_what_left_the_image_does_not_come_back_as_a_box(ops):
-    "Neither boxes nor parts of them: as counted in a mask that is moved by one operation after the other."
+    "Count in a mask that is moved by one operation after another; neither boxes nor parts of boxes come back."
     geometry = geometry_of(size=(93, 104), ops=ops)
     boxes = np.array([[2, 2, 12, 12], [20, 20, 70, 60], [90, 10, 104, 30], [40, 80, 60, 93]], np.float64)
     found = []

@@ -1,4 +1,4 @@
-"Where pixels go, beside torchvision's tv_tensors given our numbers, and beside what is counted by hand."
+"Compare where pixels go with torchvision's tv_tensors, given our numbers, and with counts in a loop."
 import random
 
 import numpy as np
@@ -24,7 +24,7 @@ MOVING = [name for name, operation in OPERATIONS.items() if operation.moves_pixe
 
 
 def drawn(mode: str, number: int, ops=(), size=(40, 56)) -> Geometry:
-    "A geometry that we draw for one image, with each pair of flips in turn."
+    "Draw a geometry for one image, with each pair of flips in turn."
     settings = AugmentSettings(size, **MODES[mode])
     source = labels_of(number).shape
     crop = (RandomCrop if settings.is_training else CenterCrop)(settings)
@@ -37,7 +37,7 @@ def box_tensor(boxes, source) -> tv_tensors.BoundingBoxes:
 
 
 def is_between(geometry: Geometry) -> np.ndarray:
-    "Which pixels of the result have a center on the border of two pixels of the image, so that either is the nearest."
+    "Return which pixels of the result have their center on the border of two pixels of the image; either may be the nearest."
     axes = []
     for shown, (edge, wanted, offset, is_flipped) in zip(geometry.size, zip(
             geometry.params.crop[2:], geometry.params.size, geometry.params.offset, (geometry.vflip, geometry.hflip))):
@@ -48,7 +48,7 @@ def is_between(geometry: Geometry) -> np.ndarray:
 
 
 def masks_of(geometry: Geometry, number: int) -> tuple[np.ndarray, np.ndarray]:
-    "Ours, and torchvision's."
+    "Return our masks and torchvision's."
     labels = labels_of(number)
     expected = beside_torchvision(tv_tensors.Image(torch.from_numpy(labels.copy())[None]), geometry, OUTSIDE)[0]
     return np.asarray(geometry.warp(Image.fromarray(labels), OUTSIDE)), expected.numpy()
@@ -86,7 +86,7 @@ OPS = [('Rotate', 23.), ('Rotate', -7.), ('Rotate', 90.), ('ShearX', 0.3), ('She
 
 @pytest.mark.parametrize('name, value', OPS)
 def test_operations_move_masks_and_points_as_torchvision_does(name, value):
-    "Up to 0.2% of a mask's pixels differ: those whose place is within the rounding of float32 of an edge."
+    "Up to 0.2% of a mask's pixels differ: those whose position is within float32 rounding of an edge."
     ops = [DrawnOp(name, value, 'nearest', (0,))]
     for number in range(8):
         geometry = drawn('rrc', number, ops)
@@ -98,7 +98,7 @@ def test_operations_move_masks_and_points_as_torchvision_does(name, value):
 
 
 def test_operations_follow_one_another():
-    "Points go where torchvision's go after three operations; the last entry of `OPS` alone would put them elsewhere."
+    "After three operations, points are where torchvision's are; the last entry of `OPS` alone would move them elsewhere."
     ops = [DrawnOp('Rotate', 20., 'nearest', (0,)), DrawnOp('ShearX', 0.2, 'nearest', (0,)), DrawnOp('Color', 1.5),
            DrawnOp('TranslateYRel', -0.15, 'nearest', (0,))]
     geometry = drawn('rkrr', 3, ops)
@@ -109,7 +109,7 @@ def test_operations_follow_one_another():
 
 
 def blob(geometry: Geometry, x: int, y: int) -> np.ndarray:
-    "Where a pixel (x, y) of the image is in the result: x and y of its pixels."
+    "Return x and y of the pixels of the result that show a pixel (x, y) of the image."
     image = np.zeros(geometry.source, np.uint8)
     image[y, x] = 1
     return np.argwhere(np.asarray(geometry.warp(Image.fromarray(image))))[:, ::-1]
@@ -119,7 +119,7 @@ def blob(geometry: Geometry, x: int, y: int) -> np.ndarray:
     [], [('Rotate', 25.)], [('ShearX', 0.3), ('TranslateXRel', 0.3)], [('TranslateXRel', .6), ('TranslateXRel', -.6)]], ids=str)
 @pytest.mark.parametrize('mode', ['rrc', 'rkrr', 'center 1.3', 'border 0.8'])
 def test_a_pixel_is_where_its_center_was_moved_and_seen_if_it_is_shown(mode, ops):
-    "The result is larger than the image, so that no pixel is lost between two others."
+    "The result is larger than the image, so that every pixel is in the result."
     found = []
     for number in range(8):
         geometry = drawn(mode, number, [DrawnOp(name, by, 'nearest', (0,)) for name, by in ops], (300, 340))
@@ -196,7 +196,7 @@ def test_an_operation_of_the_user_needs_a_matrix_for_points_but_not_for_masks(mo
 
 @pytest.mark.parametrize('name', MOVING)
 def test_each_operation_that_moves_pixels_has_a_matrix(name):
-    "At both signs and in another size than square: the corners of what it moves are where the matrix says."
+    "For both signs, and for a size that is not square, the corners of a moved rectangle are where the matrix moves them."
     for sign in (1, -1):
         op = AugmentOp(name, 1., 8, dict(translate_const=12, translate_pct=0.15, interpolation='nearest')).at(8, sign)
         geometry = Geometry((60, 90), (60, 90), SampleParams((0, 0, 60, 90), (60, 90), (0, 0), 'nearest', (op,)))
@@ -206,7 +206,7 @@ def test_each_operation_that_moves_pixels_has_a_matrix(name):
 
 
 def test_albumentations_with_our_numbers():
-    "A crop, a resize, padding and flips: masks are equal but where two pixels are equally near, boxes within a thousandth."
+    "With a crop, a resize, padding and flips, masks are equal except where two pixels are equally near; boxes, to a thousandth."
     A = pytest.importorskip('albumentations')
     for mode in ('rrc', 'rc', 'squash 0.8', 'center 1.3'):
         for number in range(6):

@@ -1,4 +1,4 @@
-"Where rows lie, beside numpy's own strides."
+"Compare the positions of rows with numpy's strides."
 import numpy as np
 import pytest
 import torch
@@ -11,7 +11,7 @@ LAYOUTS = [BatchLayout(), BatchLayout({'image': (1, 3, 8, 6)}), BatchLayout({'im
 
 
 def number_all(layout: BatchLayout, num: int) -> tuple[dict, torch.Tensor]:
-    "Rows in memory that holds 0, 1, 2, … modulo 251."
+    "Return rows in memory with the values 0, 1, 2, … modulo 251."
     memory = torch.arange(layout.num_bytes(num) + 13, dtype=torch.int64).remainder(251).to(torch.uint8)
     return layout.allocate(num, memory), memory
 

@@ -1,4 +1,4 @@
-"The long stages of an image let go of Python's lock: another thread runs meanwhile."
+"Test that the long stages of an image release Python's lock, so that another thread can run."
 import sys
 import threading
 import time
@@ -24,7 +24,7 @@ def data(tmp_path_factory):
 
 
 def wakes(work, times=40) -> int:
-    "How often this thread gets the lock while another one works; Python never takes it away meanwhile."
+    "Count how often this thread gets the lock while another one works; Python does not switch threads by itself."
     interval, count = sys.getswitchinterval(), 0
 
     def run():

@@ -1,4 +1,4 @@
-"The geometry of evaluation beside torchvision's, read off pixels that say their place; draws that belong to a key."
+"Compare evaluation crops with torchvision's, with pixels that encode their position; test that draws depend on the key."
 import itertools
 import random
 
@@ -22,7 +22,7 @@ EDGES = [1, 2, 3, 5, 31, 32, 33, 47, 64, 99, 100, 101, 223, 256, 333, 500]
 
 
 def window_of(image, crop) -> tuple[int, int]:
-    "Where a crop was taken, read off pixels that say their place; the first pixel of the image in the result counts."
+    "Return where a crop was taken, from pixels that encode their position; the first pixel of the image in the result counts."
     place = crop[0].nonzero()[0].tolist()
     value = int(crop[0, place[0], place[1]]) - 1
     return value // image.shape[2] - place[0], value % image.shape[2] - place[1]
@@ -49,7 +49,7 @@ def test_evaluation_is_resize_and_center_crop_of_torchvision(size, crop_pct, mod
 
 @quick(1, 'size', [(3, 5), (4, 4), (30, 41), (41, 30), (64, 64)])
 def test_windows_of_any_crop_are_torchvisions(size):
-    "Sizes with a ratio of their own: resizing keeps it, and the crop pads where the picture is smaller."
+    "Sizes with different ratios: resizing keeps the ratio, and the crop is padded where the picture is smaller."
     geometry = CenterCrop(AugmentSettings(size, crop_pct=0.9, crop_mode='border'))
     for height, width in itertools.product(EDGES, EDGES):
         resized = geometry(height, width).size
@@ -109,7 +109,7 @@ APPEARANCES = st.fixed_dictionaries(dict(
 
 
 def appearance_of(given: AugmentSettings, key: SampleKey, num_splits: int) -> AppearanceParams:
-    "Flips and colors of one image, with Python's own methods, one number after the other, as they were first written."
+    "Draw flips and colors of one image with Python's random methods, one number after another, as in the first version."
     split = key.view % num_splits
     shared = own = key._replace(view=key.view - split).rng(APPEARANCE)
     if split: own = key.rng(APPEARANCE)

@@ -1,4 +1,4 @@
-"Batches of patches under other names, beside arithmetic that is done image by image."
+"Compare converted batches of patches with arithmetic on single images."
 import pytest
 import torch
 import torch.utils.data
@@ -22,13 +22,13 @@ def make_images(grids, patch_size) -> list[torch.Tensor]:
 
 
 def normalized_patches(image, patch_size, channels_last, flat):
-    "The patches of one image, by timm."
+    "Return the patches of one image, by timm."
     mean, std = (torch.tensor(values).view(3, 1, 1) for values in (MEAN, STD))
     return patchify_image((image.float() / 255 - mean) / std, patch_size, channels_last=channels_last, flatten_patches=flat)[:2]
 
 
 def padded_batch(images, patch_size, channels_last=True, flat=True):
-    "One image a row, as timm's collator makes it."
+    "Return a batch with one image per row, as timm's collator makes it."
     pairs = [normalized_patches(image, patch_size, channels_last, flat) for image in images]
     longest = max(len(patches) for patches, _ in pairs) + 2
     batch = dict(patches=torch.full((len(pairs), longest, *pairs[0][0].shape[1:]), 9.),
@@ -41,7 +41,7 @@ def padded_batch(images, patch_size, channels_last=True, flat=True):
 
 
 def packed_batch(images, patch_size):
-    "All images in two rows: half of them in each."
+    "Return a batch with half of the images in each of two rows."
     pairs = [normalized_patches(image, patch_size, True, True) for image in images]
     half = (len(pairs) + 1) // 2
     rows, longest = [pairs[:half], pairs[half:]], 1 + sum(len(patches) for patches, _ in pairs)
@@ -121,7 +121,7 @@ def test_siglip2_equals_the_image_processor(grids):
 
 
 class Drawn(torch.utils.data.Dataset):
-    "Images of several shapes, each of 4 × 4 blocks of one color."
+    "Draw images of several shapes, each of 4 × 4 blocks of one color."
     grids = [(2, 3), (4, 1), (1, 1), (3, 3), (2, 2)]
     def __len__(self): return len(self.grids)
     def __getitem__(self, index):

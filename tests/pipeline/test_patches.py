@@ -1,4 +1,4 @@
-"Sequences of patches, beside whole images, loops over tokens, torchvision's flips, and loaders of other kinds of workers."
+"Compare sequences of patches with whole images, loops over tokens, torchvision's flips, and loaders with other workers."
 import math
 
 import numpy as np
@@ -40,7 +40,7 @@ LENGTHS = dict(train_seq_lens=(32, 64, 128), max_seq_len=96)
 
 @pytest.fixture(scope='module')
 def photos(tmp_path_factory):
-    "36 images of all shapes in three classes."
+    "Return 36 images of many shapes in three classes."
     root, rng = tmp_path_factory.mktemp('shapes'), np.random.default_rng(0)
     for index in range(36):
         height, width = rng.integers(20, 260, 2)
@@ -71,7 +71,7 @@ def equal(some, others) -> bool:
 
 
 def images_of(batch) -> list[torch.Tensor]:
-    "The images of a batch, in order, whatever its form."
+    "Return the images of a batch in order, in any format."
     tokens = batch['patches'][batch['patch_valid']]
     grids = batch['grid_sizes'].tolist()
     parts = tokens.split([down * across for down, across in grids])
@@ -126,7 +126,7 @@ def test_the_next_epoch_has_other_crops_and_set_epoch_goes_back(photos, mode):
 
 
 def test_images_are_the_same_in_all_forms_of_batches(photos):
-    "Native and packed: the same images, to the bit, in training and in evaluation."
+    "Native and packed batches have bit-identical images, in training and in evaluation."
     for is_training in (True, False):
         found = {}
         for mode in ('native', 'packed'):
@@ -167,7 +167,7 @@ def test_native_enlarges_nothing_and_keeps_to_the_longest(photos):
 @quick(1, 'given', [{}, dict(scale=(0.5, 3.), ratio=(0.3, 2.)), dict(scale=(1., 1.), ratio=(1.5, 2.))],
                          ids=['default', 'large', 'never fits'])
 def test_in_training_a_crop_keeps_its_own_size(photos, mode, patch_size, given):
-    "Its patches are those that cover it, or as many as fit in the longest sequence; and it has just that room."
+    "It becomes the patches that cover it, or as many as fit in the longest sequence, and its slot has exactly this length."
     height, width = patch_size if isinstance(patch_size, tuple) else (patch_size, patch_size)
     loader = loader_of(photos, mode, dict(patch_size=patch_size, train_seq_lens=(9, 30, 60)), num_aug_repeats=2, **given)
     crops, is_random = [], set()
@@ -192,7 +192,7 @@ def test_in_training_a_crop_keeps_its_own_size(photos, mode, patch_size, given):
 
 @pytest.mark.parametrize('mode', ['native', 'packed'])
 def test_a_plan_knows_the_lengths_of_crops_before_pixels(photos, mode):
-    "As many as the crops that `sample_params` draws have, for any samples, epochs and views."
+    "The lengths equal those of the crops that `sample_params` draws, for any samples, epochs and views."
     params = loader_of(photos, mode).batch_transform.params
     rng = np.random.default_rng(0)
     params.sizes = rng.integers(1, 900, (400, 2)).astype(np.int32)
@@ -206,7 +206,7 @@ def test_a_plan_knows_the_lengths_of_crops_before_pixels(photos, mode):
 
 @quick(1, 'mode', ['native', 'packed'])
 def test_another_image_than_was_planned_fits_in_its_room(photos, mode):
-    "Sizes that are wrong in some lines, as those of substitutes are: nothing overlaps, and the other images stay."
+    "Some sizes are wrong, as for substitutes: nothing overlaps, and the other images do not change."
     sizes = image_sizes(ImageDataset(photos))
     wrong = sizes.copy()
     wrong[::3] = 40
@@ -370,7 +370,7 @@ def test_colors_of_other_channels_are_refused(photos):
 
 @pytest.mark.parametrize('channels', [1, 4])
 def test_the_number_of_channels_is_that_of_mean_and_std(channels):
-    "As timm's `channels`, which has statistics of three."
+    "As with timm's `channels`, whose statistics are for three channels."
     images = [(torch.full((channels, 32, 32), 51 * k, dtype=torch.uint8), 0) for k in range(4)]
     words = dict(batch_size=2, naflex=NaFlex(patch_size=16, max_seq_len=4), num_workers=0, device='cpu')
     ours = create_loader(images, mean=[0.] * channels, std=[1.] * channels, **words)
@@ -398,7 +398,7 @@ def test_pictures(photos):
 
 @st.composite
 def batches(draw):
-    "Tokens of several documents with gaps, as a packed batch has them, and what becomes of each."
+    "Yield tokens of several documents with gaps, as in a packed batch, and the expected result for each."
     pixels, channels = draw(st.sampled_from([(4, 3), (6, 1), (9, 3)]))
     documents, first = [], draw(st.integers(0, 2))
     for _ in range(draw(st.integers(1, 4))):

@@ -1,4 +1,4 @@
-"A replay says what was drawn for a batch."
+"Test that a replay returns the parameters that were drawn for a batch."
 import pytest
 import torch
 from builder_parts import make, transforms_of

@@ -1,4 +1,4 @@
-"What a sample loader promises: the key of a sample seeds what the user's dataset draws, and an index is an integer."
+"Test the guarantees of a sample loader: the key seeds the draws of the user's dataset, and an index is an integer."
 import pytest
 import torch
 from builder_parts import make, transforms_of
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.timeout(120)
 
 
 class Drawing(Dataset):
-    "Photographs of a user who draws from torch's global generator; remembers what was drawn."
+    "Draw from torch's global generator, as a user's dataset may, and remember the numbers."
     def __init__(self): self.drawn = []
     def __len__(self): return 4
 
@@ -38,7 +38,7 @@ def test_repeats_of_a_sample_draw_other_numbers_and_its_views_share_theirs():
 
 @pytest.mark.parametrize('indices', [[0., 1.7], [True, False], ['1', '0']])
 def test_what_is_no_index_of_a_subset_is_an_error(indices):
-    "It was cut to an integer; torch passes it to the dataset."
+    "It used to be cut to an integer; torch passes it to the dataset."
     samples = Subset([(Image.new('RGB', (8, 8)), k) for k in range(3)], indices)
     with pytest.raises(TypeError, match='a Subset has .*, as an index: must be an integer'):
         next(iter(create_loader(samples, 8, 2, num_workers=0, device='cpu')))

@@ -1,4 +1,4 @@
-"Rows of images beside oracles that are not ours: Pillow and torchvision."
+"Compare rows of images with independent references: Pillow and torchvision."
 import itertools
 import random
 from collections import Counter
@@ -50,13 +50,13 @@ def sampler_of(size, **settings) -> ParamSampler: return ParamSampler(AugmentSet
 
 
 def fill(sampler: ParamSampler, backend: str | None, pixels: Pixels, row: torch.Tensor, key: SampleKey, here=()) -> SampleParams:
-    "Fill one row; what was drawn for it."
+    "Fill one row, and return what was drawn for it."
     SampleTransform(sampler, DecodeSettings(backend))(pixels, [row], key, here=here)
     return sampler.sample_params(pixels.height, pixels.width, key)
 
 
 class ReadOnce(Pixels):
-    "Decodes once for each factor, in full; where the tests are about what comes after it."
+    "Decode once per factor, in full; for tests of the steps after decoding."
     def _cut(self, bottom): return None
 
     def read(self, factor=1):
@@ -75,7 +75,7 @@ TWO = {'bilinear': 1e-6, 'bicubic': 1e-4}
 
 
 def assert_rounding(counts, one: float = 0.01, two: float = 1e-4):
-    "Of `differences`: no value is further than two levels, and no larger shares than these are one and two levels off."
+    "Assert that no value differs by more than two levels, and at most these shares by one and two."
     assert counts[3:].sum() == 0 and counts[1] <= one * counts.sum() and counts[2] <= two * counts.sum(), counts[:6]
 
 
@@ -167,7 +167,7 @@ def test_row_in_the_middle_of_a_batch_leaves_its_neighbors_alone(samples):
 
 @pytest.mark.parametrize('decoder', [*DECODERS, 'pillow'])
 def test_odd_files_in_a_loader_are_pillows(samples, decoder):
-    "Whole rows of the oddities folder: readable ones but for rounding, unreadable ones in the log."
+    "Compare all rows of the folder of odd files: readable files equal except for rounding, unreadable ones are in the log."
     rows = {}
     for backend in decoder, 'pillow':
         dataset = ImageDataset(samples/'oddities', on_error='skip', exif_transpose=True)
@@ -196,7 +196,7 @@ def test_everything_works_without_the_fastest_decoders(samples, monkeypatch, mis
 # ---- DCT scaling
 
 def large_jpegs(samples, folder=None) -> list[bytes]:
-    "Photographs in the size of a camera's."
+    "Return photographs as large as a camera's."
     found = []
     for k, name in enumerate(('cat', 'coffee', 'rocket', 'motorcycle', 'astronaut', 'tissue')):
         image = rgb((samples/f'val/{name}/000{k % 4}.jpg').read_bytes())
@@ -208,7 +208,7 @@ def large_jpegs(samples, folder=None) -> list[bytes]:
 
 
 class RowsOfNoise(Pixels):
-    "Notes how many rows of a crop are not read."
+    "Record how many rows of a crop are not read."
     def read_crop(self, crop, factor=1):
         self.num_left_out = self.height - crop[2]
         return super().read_crop(crop, factor)
@@ -216,7 +216,7 @@ class RowsOfNoise(Pixels):
 
 @quick(2, 'interpolation', ['bilinear', 'bicubic', 'lanczos'])
 def test_a_part_of_a_resized_image(interpolation):
-    "It is what Pillow cuts out of the whole, and rows that have no part in it are not read."
+    "It equals Pillow's crop of the whole result, and rows that it does not need are not read."
     rng, num_left_out, sampler = random.Random(interpolation), 0, sampler_of(16)
     for seed in range(300):
         old = rng.randint(10, 300), rng.randint(10, 300)
@@ -233,7 +233,7 @@ def test_a_part_of_a_resized_image(interpolation):
 
 
 class Operations(TorchDispatchMode):
-    "Counts what torch does."
+    "Count torch's operations."
     num = 0
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         self.num += 1
@@ -243,8 +243,8 @@ class Operations(TorchDispatchMode):
 @quick(2, 'mode', ['constant', 'edge', 'reflect', 'symmetric'])
 @quick(1, 'channels', [3, 1])
 def test_crops_that_are_padded_are_torchvisions(mode, channels):
-    """Of any image and offset, even if it reflects several times. An image that is padded and not resized does not pass
-    through operations of torch, because each hands Python's lock to other threads."""
+    """This holds for any image and offset, even if the padding reflects several times. An image that is padded and not
+    resized uses no operations of torch, because each passes Python's lock to other threads."""
     rng = np.random.default_rng(0)
     sampler = sampler_of((24, 20), is_training=True, train_crop_mode='rc', rc_padding=9, padding_mode=mode)
     num_padded = num_operations = 0
@@ -265,8 +265,8 @@ def test_crops_that_are_padded_are_torchvisions(mode, channels):
 @quick(1, 'decoder', DECODERS)
 @quick(1, 'interpolation', ['bilinear', 'bicubic'])
 def test_dct_scaling_is_near_to_the_full_decode(samples, interpolation, decoder):
-    """At least 37 dB beside the same crop decoded in full. The crop itself is rounded to pixels of the smaller picture: it
-    moves by half of one at most, which is less than half a pixel of the result."""
+    """The PSNR is at least 37 dB, compared with the same crop decoded in full. The crop is rounded to pixels of the smaller
+    picture: it moves by at most half of one, which is less than half a pixel of the result."""
     factors = Counter()
     for data, size, seed in itertools.product(large_jpegs(samples), ((96, 96), (64, 120)), range(4)):
         pixels, sampler = ReadOnce(data, backend=decoder), sampler_of(size, is_training=True, interpolation=interpolation)
@@ -363,7 +363,7 @@ COLORS = dict(brightness=F.adjust_brightness, contrast=F.adjust_contrast, satura
 @pytest.mark.parametrize('channels', [1, 3])
 @pytest.mark.parametrize('name', COLORS)
 def test_colors_of_tensors_are_torchvisions_in_any_default_dtype(name, channels, dtype):
-    "torchvision multiplies uint8 by a Python number, which torch does in its default dtype; ours are its results in float32."
+    "torchvision multiplies uint8 by a Python number, in torch's default dtype; our results are those in float32."
     [image] = allocate_rows(1, channels, (40, 30))
     image.copy_(torch.randint(0, 256, image.shape, generator=torch.Generator().manual_seed(0)))
     factors = (0.3, -0.45, 0.07) if name == 'hue' else (0.3, 0.71, 1., 1.9, 0.)

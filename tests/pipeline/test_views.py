@@ -1,4 +1,4 @@
-"Several views of one photograph, beside crops that are read alone, Pillow, NumPy, and loaders of one view."
+"Compare several views of one photograph with crops that are read alone, Pillow, NumPy, and loaders of one view."
 import io
 import math
 import random
@@ -112,7 +112,7 @@ def test_what_is_drawn_for_a_view_depends_on_no_other(photos):
 
 @full
 def test_ranks_have_the_crops_of_one_process(photos):
-    "A sample's crops belong to its index, whichever rank makes them, and in whatever order."
+    "A sample's crops depend on its index, not on the rank that makes them or on the order."
     def crops_by_index(**words) -> dict:
         loader, found = loader_of(photos, **words), {}
         for number in range(len(loader)):
@@ -135,7 +135,7 @@ def test_one_view_is_the_loader_of_one_view(photos, words):
 
 
 def test_pixels_are_pillows(photos):
-    "With Pillow's decoder and without colors: crop and resize by Pillow itself, from the boxes that the replay names."
+    "With Pillow's decoder and without colors, compare with Pillow's crop and resize of the boxes in the replay."
     views = [View(64, scale=(0.4, 1.), interpolation='bicubic', **PLAIN), View(32, count=2, scale=(0.05, 0.4), **PLAIN)]
     loader = loader_of(photos, views, backend='pillow', scaled_decode=False)
     replay = loader.replay(0, 0)
@@ -152,7 +152,7 @@ def test_pixels_are_pillows(photos):
 
 
 def test_smaller_decoding_makes_no_crop_worse(tmp_path):
-    "With other views, a crop is at most one gray level farther from the full decode, on average, than with none."
+    "With other views, a crop differs from the full decode by at most one gray level more, on average, than alone."
     rng = np.random.default_rng(0)
     (tmp_path/'one').mkdir()
     for k in range(4): Image.fromarray(rng.integers(0, 255, (30, 45, 3), dtype=np.uint8)).resize((1800, 1200), Image.BICUBIC).save(
@@ -191,7 +191,7 @@ def test_a_region_gives_each_crop_as_the_photograph_does(data):
 
 
 def numpy_blur(image: np.ndarray, sigma: float) -> np.ndarray:
-    "A sampled Gaussian of three standard deviations on (C, H, W), in float64, edges repeated."
+    "Blur (C, H, W) with a sampled Gaussian of three standard deviations, in float64, edges repeated."
     reach = max(1, math.ceil(3 * sigma))
     taps = np.exp(-0.5 * (np.arange(-reach, reach + 1) / sigma) ** 2)
     for axis in (1, 2):
@@ -312,7 +312,7 @@ def test_recipes_have_their_authors_numbers(name):
 
 
 def check_alike(ours, theirs):
-    "Kolmogorov and Smirnov: the greatest distance of two samples' distributions is one that chance gives, at 0.1 %."
+    "Run the Kolmogorov-Smirnov test at 0.1 %: two samples come from the same distribution."
     ours, theirs = np.sort(ours), np.sort(theirs)
     every = np.concatenate([ours, theirs])
     apart = np.abs(np.searchsorted(ours, every, 'right') / len(ours) - np.searchsorted(theirs, every, 'right') / len(theirs)).max()
@@ -320,7 +320,7 @@ def check_alike(ours, theirs):
 
 
 def check_share(drawn, share: float):
-    "At most four standard deviations from it."
+    "Assert that a share is at most four standard deviations from the expected one."
     assert abs(np.mean(drawn) - share) <= 4 * math.sqrt(share * (1 - share) / len(drawn)), (np.mean(drawn), share)
 
 

@@ -1,4 +1,4 @@
-"timm's plans for the same numbers, and what must hold for every plan."
+"Compare plans with timm's for the same random numbers, and test properties of every plan."
 import math
 from collections import Counter
 from unittest.mock import patch
@@ -20,7 +20,7 @@ SEEDS = st.integers(-2**40, 2**40)
 
 
 class TimmRandom:
-    "timm's draws in place of ours."
+    "Replace our draws with timm's."
     def __init__(self, seed, epoch, index):
         self.generator = torch.Generator().manual_seed(seed + 2 * epoch + (index == -4))
 
@@ -80,7 +80,7 @@ def test_every_probability(weights, progress, spread, mix):
 
 
 def test_the_smallest_weights_are_weights():
-    "A product with the smallest number that there is was 0, and the sum of all shares one half."
+    "A product with the smallest float was 0, so that the shares summed to one half."
     assert choice_probabilities([5e-324], 0., 0., 0.5) == (1.,)
 
 
@@ -150,7 +150,7 @@ def test_plans_are_functions_of_seed_and_epoch(schedule):
 
 
 class Numbers(torch.utils.data.Dataset):
-    "Thirty samples: an image that is its index, the index, a name."
+    "Return thirty samples: an image filled with the index, the index, and a name."
     class_to_idx = {'number': 0}
     def __len__(self): return 30
     def __getitem__(self, index): return torch.full((1, 2, 2), index), index, f'{index}.jpg'

@@ -1,4 +1,4 @@
-"timm's shares where it is right, and what must hold for every size, rank, seed and epoch."
+"Compare shares with timm's where these are right, and test properties for every size, rank, seed and epoch."
 import math
 from collections import Counter
 from itertools import chain
@@ -53,7 +53,7 @@ def test_an_empty_dataset_has_empty_shares():
 # repeated augmentation
 
 def repeated_order(size, num_repeats, seed, epoch, num_replicas, **rounding):
-    "Indexes and views of all ranks."
+    "Return indexes and views of all ranks."
     return RepeatAugSampler(range(size), num_replicas, 0, num_repeats=num_repeats, seed=seed, **rounding).order(epoch)
 
 

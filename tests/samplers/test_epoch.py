@@ -1,4 +1,4 @@
-"The order of an epoch: a function of seed and epoch, shared by any number of ranks, of any sampler."
+"Test the order of an epoch: a function of seed and epoch, for any sampler, divided among any number of ranks."
 import math
 import warnings
 from collections import Counter
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(120)
 
 
 class Labeled(list):
-    "Samples whose labels are known."
+    "Provide samples with known labels."
     @property
     def targets(self): return [target for _, target in self]
 
@@ -99,7 +99,7 @@ def test_valid_samples_of_all_ranks_are_each_sample_once(size, num_replicas, sta
 @given(size=st.integers(1, 40), num_replicas=st.integers(1, 5), row_size=st.integers(1, 9), of_rows=st.integers(0, 9),
        kind=st.sampled_from(['plain', 'repeats', 'given length', "user's", 'weighted', 'balanced']))
 def test_valid_samples_are_counted_as_they_come(size, num_replicas, row_size, of_rows, kind):
-    "The number is computed, so every sampler, share and row is held against its keys."
+    "The number is computed, so it is compared with the keys for every sampler, share and row size."
     data = Labeled((None, index % 3) for index in range(size))
     kinds = {'plain': partial(EpochSampler, data, row_size=row_size), 'weighted': partial(WeightedSampler, data, [1.] * size),
              'repeats': partial(EpochSampler, data, num_repeats=2, row_size=row_size), 'balanced': partial(BalancedSampler, data, row_size),
@@ -116,7 +116,7 @@ def test_valid_samples_are_counted_as_they_come(size, num_replicas, row_size, of
 
 @pytest.mark.parametrize('make', [RandomSampler, lambda data, generator: WeightedRandomSampler([1.] * 20, 20, generator=generator)])
 def test_a_generator_of_the_samplers_own_is_keyed_and_left_as_it_was(make):
-    "Else ranks whose generators were seeded otherwise, or a run that resumes, would have other orders."
+    "Otherwise, ranks with differently seeded generators, or a resumed run, would have different orders."
     orders = []
     for number in (5, 6):
         generator = torch.Generator().manual_seed(number)
@@ -137,13 +137,13 @@ def test_epochs_of_a_given_length_go_on_in_the_passes(size, length, shuffle):
 
 
 class OfLength(list):
-    "A sampler that says another length than it has."
+    "Define a sampler whose length is wrong."
     def __init__(self, indexes, length): super().__init__(indexes); self.length = length
     def __len__(self): return self.length
 
 
 def torchs(sampler) -> list[int]:
-    "What torch's own loader reads."
+    "Return the indexes that torch's DataLoader reads."
     return [int(index) for index in DataLoader(range(10), batch_size=None, sampler=sampler)]
 
 
@@ -160,7 +160,7 @@ def test_indexes_of_any_integer_type_are_torchs(sampler):
     [True, False], np.array([True, False]), torch.tensor([True, False]), [(1, 2)], [0, 1, 2.5]],
     ids=lambda sampler: repr(sampler).partition(" object at")[0])
 def test_what_is_no_index_is_an_error(sampler):
-    "torch passes it to the dataset; here it was cut to an integer."
+    "torch passes it to the dataset; it used to be cut to an integer here."
     with pytest.raises(TypeError, match='as an index: must be an integer, the index of one sample; for a mask.*BatchSampler'):
         EpochSampler(range(10), sampler=sampler).order(0)
 
@@ -177,7 +177,7 @@ def test_a_sampler_that_is_longer_than_its_length_loses_nothing_in_silence(share
 @pytest.mark.parametrize('start', [0, 6])
 @pytest.mark.parametrize('epoch', range(4))
 def test_a_discarded_position_is_named(epoch, start, is_end):
-    "Also at the start of an epoch: a loader in its second lap, whose trainer is in its first epoch."
+    "This includes the start of an epoch: a loader in its second pass, whose trainer is in its first epoch."
     sampler = EpochSampler(range(8))
     sampler.set_position(1, start, is_end)
     goes_on = epoch == 1 or is_end and epoch == 2

@@ -1,4 +1,4 @@
-"Keys of a sample that makes several images, the views of a sample that comes several times, and keys that travel."
+"Test keys of a sample with several images, views of a sample that occurs several times, and pickled keys."
 import copy
 import pickle
 
@@ -14,7 +14,7 @@ def test_views_of_images():
 
 
 def test_the_keys_of_a_batch_are_pickled_as_columns():
-    "Those of a task, which go to a worker process, and those of a batch, which return; they stay a list of keys."
+    "Test the keys of a task, which go to a worker process, and of a batch, which return; they stay a list of keys."
     keys = [SampleKey(7 * index, 3, index % 2, 1, index % 3 > 0, -2**63) for index in range(512)]
     for travels in Task(keys).keys, view_keys(keys, 1), HostBatch(None, view_keys(keys, 2)).keys:
         data = pickle.dumps(travels)

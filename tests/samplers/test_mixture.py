@@ -1,4 +1,4 @@
-"The order of mixtures: shares in every window, no repeats, any rank and any resume, beside loops that count by hand."
+"Compare the order of mixtures with loops that count: shares in every window, no repeats, any rank and any resume."
 import json
 import random
 from collections import Counter, defaultdict
@@ -32,14 +32,14 @@ def mixture(sizes: dict, proportions: dict, **others) -> Mixture:
 
 
 def names_of(mix: Mixture, keys) -> list[str]:
-    "The source of each key, from the sample itself."
+    "Return the source of each key, from the sample itself."
     return [mix[key.index][0][0] for key in keys]
 
 
 # ---- which source comes next
 
 def slowly(weights: list[int]) -> list[int]:
-    "Tijdeman's rule as the paper has it, in exact fractions."
+    "Apply Tijdeman's rule as in the paper, in exact fractions."
     num, counts, order = len(weights), [0] * len(weights), []
     if num == 1: return [0] * weights[0]
     shares = [Fraction(weight, sum(weights)) for weight in weights]
@@ -62,7 +62,7 @@ def test_sources_take_turns_by_the_rule_of_the_paper(weights):
 @QUICK
 @given(weights=WEIGHTS, window=st.integers(1, 300))
 def test_every_window_has_its_shares(weights, window):
-    "By at most 1 for two sources, and 2 - 1 / (m - 1) for m; the bound is that of the paper for a prefix, twice."
+    "The error is at most 1 for two sources, and 2 - 1 / (m - 1) for m: twice the paper's bound for a prefix."
     num, period = len(weights), sum(weights)
     order = (arrange(weights) * (2 + window // period))[:period + window]
     bound = 0 if num == 1 else 2 - Fraction(1, num - 1)
@@ -74,7 +74,7 @@ def test_every_window_has_its_shares(weights, window):
 
 
 def test_draws_by_chance_do_not_have_the_shares():
-    "The bound is not met by any order."
+    "Not every order meets the bound."
     drawn = random.Random(0).choices(range(2), [3, 1], k=400)
     assert max(abs(drawn[first:first + 16].count(0) - 12) for first in range(384)) > 2
 
@@ -100,7 +100,7 @@ def test_a_position_far_away_needs_no_more_work():
 @given(sizes=st.lists(st.integers(1, 12), min_size=1, max_size=4), weights=st.lists(st.integers(1, 6), min_size=4, max_size=4),
        length=st.integers(1, 60), batch=st.integers(1, 9), seed=st.integers(0, 2**40), changes=st.lists(st.integers(1, 6), max_size=4))
 def test_a_source_is_used_up_before_it_starts_again(sizes, weights, length, batch, seed, changes):
-    "Across epochs and changes of the proportions: a loop takes each sample out of what is left of its source."
+    "This holds across epochs and changes of the proportions: a loop removes each sample from the rest of its source."
     names = 'abcd'[:len(sizes)]
     mix = mixture(dict(zip(names, sizes)), dict(zip(names, weights)))
     sampler = MixtureSampler(mix, batch, length, seed)
@@ -158,7 +158,7 @@ def test_an_epoch_has_as_many_samples_as_all_sources_by_default():
 # ---- ranks and batches
 
 def batches_of(mix, seed, ranks, batch, length, epoch, start, history=None) -> list[list[list]]:
-    "The batches of each rank from a position on, from samplers that know nothing of each other."
+    "Return the batches of each rank from a position on, from independent samplers."
     found = []
     for rank in range(ranks):
         sampler = MixtureSampler(mix, batch, length, seed, ranks, rank)
@@ -183,7 +183,7 @@ def test_each_batch_of_each_rank_has_its_shares(weights, batch, ranks, epoch):
 
 @pytest.mark.parametrize('part', range(3))
 def test_resumes_with_other_ranks_and_batch_sizes(part):
-    "A hundred each: what two runs saw together is the epoch of one rank, and the next epoch continues."
+    "In a hundred cases each, the samples of both runs are the epoch of one rank, and the next epoch continues."
     rng = random.Random(part)
     for _ in range(100):
         sizes = {name: rng.randint(1, 25) for name in 'abc'[:rng.randint(1, 3)]}
@@ -286,14 +286,14 @@ def sources(samples):
 
 
 def mixed(sources, proportions=(3, 1), **settings):
-    "A loader of a mixture of its own; draws everything."
+    "Create a loader of its own mixture, with all augmentation."
     of_mixture = {name: settings.pop(name) for name in ('weights', 'with_source') if name in settings}
     mix = Mixture(sources, dict(zip(sources, proportions)), **of_mixture)
     return mix, training(mix, **{'batch_size': BATCH, 'samples_per_epoch': 40, **settings})
 
 
 def test_batches_do_not_depend_on_the_workers(sources):
-    "Also while the proportions change, and the workers have begun the next epoch early."
+    "This includes changes of the proportions after the workers have begun the next epoch early."
     found = []
     for settings in INLINE, PROCESSES, THREADS:
         mix, loader = mixed(sources, with_source=True, **settings)
@@ -429,7 +429,7 @@ PLAIN = dict(gaussian_blur_prob=0, grayscale_prob=0)
     dict(weights={'others': 'balanced'}), dict(use_prefetcher=False), dict(input_size_choices=[24, 32], batch_size_choices=[8, 4]),
 ], ids=lambda settings: next(iter(settings)))
 def test_formats_of_batches(sources, settings):
-    "Each batch has its share and its sources, whatever it is made of."
+    "Each batch has the right shares and sources, in any format."
     if 'cache' in settings:   # images of one size
         sources = {name: Sized(source) for name, source in sources.items()}
     mix, loader = mixed(sources, with_source=True, num_workers=0, **settings)
@@ -446,7 +446,7 @@ def test_formats_of_batches(sources, settings):
 
 
 class Sized(Dataset):
-    "The same samples at one size, in memory."
+    "Provide the same samples at one size, in memory."
     def __init__(self, dataset):
         self.images = [dataset[k][0].resize((32, 32)) for k in range(len(dataset))]
         self.targets, self.class_to_idx = targets_of(dataset), classes_of(dataset)
@@ -455,7 +455,7 @@ class Sized(Dataset):
 
 
 def test_batches_of_tokens_follow_a_change(sources):
-    "A plan that was made for old proportions is not used."
+    "A plan for old proportions is not used."
     counts = {}
     for changes in (), (1,):
         mix = Mixture(sources, {'vehicles': 3, 'others': 1}, with_source=True)
@@ -481,7 +481,7 @@ def test_ranks_of_a_process_group_get_their_shares(sources, monkeypatch):
 
 
 def test_a_buffer_refuses_a_change(sources, tmp_path):
-    "Its batches were made before; in its directory, a state with other proportions finds no batches."
+    "Its batches were made before; in its directory, a state with different proportions finds no batches."
     mix, loader = mixed(sources, buffer=dict(batches=4, directory=tmp_path), num_workers=0)
     with loader:
         collected(loader)

@@ -1,4 +1,4 @@
-"The batches of all epochs have one number, and an epoch and a position follow from it."
+"Test that the number of a batch determines its epoch and its position."
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"Plans by tokens, beside plain loops over lists, and timm's sizes of batches."
+"Compare plans by tokens with plain loops over lists, and with timm's batch sizes."
 
 import numpy as np
 import pytest

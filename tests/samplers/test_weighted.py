@@ -1,4 +1,4 @@
-"Weights and balanced batches: torch's distribution, numpy's counts, the same draws for any number of ranks."
+"Test weights and balanced batches: torch's distribution, numpy's counts, the same draws for any number of ranks."
 from collections import Counter
 
 import numpy as np
@@ -16,14 +16,14 @@ QUICK = settings(max_examples=60, deadline=None)
 
 
 class Labeled(Dataset):
-    "Says its labels, and must not be read."
+    "Provide labels, but raise an error when read."
     def __init__(self, targets): self.targets, self.class_to_idx = list(targets), {c: k for k, c in enumerate('abcdefgh')}
     def __len__(self): return len(self.targets)
     def __getitem__(self, index): raise AssertionError('a sample was read')
 
 
 def p_value(counts: np.ndarray, expected: np.ndarray) -> float:
-    "Of the chi-square test: how likely counts as far off as these are."
+    "Return the p-value of the chi-square test for these counts."
     statistic = ((counts - expected) ** 2 / expected).sum()
     return float(torch.special.gammaincc(torch.tensor((len(counts) - 1) / 2.), torch.tensor(statistic / 2)))
 
@@ -52,7 +52,7 @@ def test_the_test_finds_a_wrong_distribution():
 
 
 def test_a_point_at_the_end_of_the_line_is_no_sample_of_weight_0(monkeypatch):
-    "Rounding may put it there: 1 - 2**-53 times a large sum."
+    "Rounding may move a point there: 1 - 2**-53 times a large sum."
     monkeypatch.setattr(torch, 'rand', lambda *size, **_: torch.ones(*size, dtype=torch.float64))
     assert set(WeightedSampler(range(4), [0, 2, 5, 0], 3).order(0)[0].tolist()) == {2}
 

@@ -29,16 +29,16 @@ from ..transforms.random_erasing import Erased, RandomErasing
 
 # %% ../../nbs/pipeline/30_batch_transform.ipynb #799ae3ab
 class DrawnBatch(NamedTuple):
-    """Hold what was drawn for a batch, as plain data that a worker process can send.
+    """Hold the parameters that were drawn for a batch, as plain data that a worker process can send.
 
     Args:
         appearance: Flips and colors of each image, for the device.
         colors: Color operations of each image, composed; None: no color operations.
         mixing: Parameters of mixing; None: not mixed.
         erased: What to erase in each image; None: no erasing.
-        views: What was drawn for each view, if images have several.
-        drawn_with: Settings of erasing and mixing when this was drawn; only what is drawn early has them.
-        numbers: What the device needs, by name, in place of appearance and colors; None: it is listed when it is applied.
+        views: Parameters of each view, if images have several.
+        drawn_with: Settings of erasing and mixing at the time of the draw; only set by `draw_early`.
+        numbers: The arrays that the device needs, by name, in place of appearance and colors; None: they are listed in `apply`.
     """
     appearance: AppearanceColumns
     colors: ColorMatrices | None = None
@@ -75,7 +75,7 @@ class DeviceTransform:
         self.settings = settings
         self.erasing = erasing
         self.mixup = mixup
-        self.is_for_cpu = True   # a loader knows better; numbers for other devices are listed early
+        self.is_for_cpu = True   # a loader sets it; numbers for other devices are listed early
         self.followers = Followers({})   # finishes the fields that follow the images
         self._on_one_core = OneCore()
         self.params = None   # nothing to draw
@@ -159,11 +159,11 @@ class DeviceTransform:
         fields: dict[Any, Any],
         drawn: DrawnBatch,
     ) -> dict[Any, Any]:
-        """Apply what was drawn.
+        """Apply the drawn parameters.
 
         Args:
             fields: Fields of a batch, in a new dict.
-            drawn: What was drawn for this batch.
+            drawn: Parameters of this batch.
 
         Returns:
             fields with changed images; targets are float32 (N, num_classes) if mixed
@@ -180,10 +180,10 @@ class DeviceTransform:
         Args:
             batch: (images, target, …) or a dict with 'image' and 'target', as made by the workers.
             keys: Keys of the samples.
-            drawn: What `draw_early` drew, if it did; drawn again if the settings have changed.
+            drawn: Parameters from `draw_early`, if it was called; drawn again if the settings have changed.
 
         Returns:
-            the changed batch, in the same structure, and what was drawn
+            the changed batch, in the same structure, and the drawn parameters
         """
         tensors = image_tensors(fields_of(batch)['image'])
         if any(isinstance(one, torch.Tensor) and one.device.type != 'cpu' for one in tensors):
@@ -224,21 +224,21 @@ class DeviceTransform:
     def numbers(self,
         drawn: DrawnBatch,
     ) -> dict[str, np.ndarray]:
-        """List what a device needs to apply what was drawn.
+        """List the arrays that a device needs to apply the drawn parameters.
 
         Args:
-            drawn: What was drawn for a batch.
+            drawn: Parameters of a batch.
         """
         settings = self.settings
         numbers = {}
         if settings.mean is not None:
             numbers = batch_numbers(drawn.appearance, drawn.colors, settings.mean, settings.std)
-        if drawn.mixing is not None and self.is_ours:   # a subclass of yours copies them itself
+        if drawn.mixing is not None and self.is_ours:   # a user's subclass copies them itself
             numbers |= drawn.mixing.numbers()
         return numbers
 
     def _copy_numbers(self, device: torch.device, drawn: DrawnBatch, **more: np.ndarray) -> dict[str, torch.Tensor]:
-        "Copy all numbers of a batch, and more, to its device at once; a CPU reads what was drawn where it is."
+        "Copy all numbers of a batch, and more, to its device at once; a CPU reads them without a copy."
         if device.type != 'cpu':
             more |= drawn.numbers or self.numbers(drawn)
         return together_on_device(more, device)

@@ -121,7 +121,7 @@ class Geometry(NamedTuple):
 
     @property
     def shown(self) -> np.ndarray:
-        "Return left, top, right, bottom of what the image fills of the result before the policy; the rest is padding."
+        "Return left, top, right, bottom of the part of the result that the image fills before the policy; the rest is padding."
         top, left, height, width = self.params.crop
         corners = move([[left, top], [left + width, top + height]], self.crop_matrix)
         first, last = np.sort(corners, axis=0)
@@ -154,7 +154,8 @@ class Geometry(NamedTuple):
         at = move(points, self.crop_matrix)
         left, top, right, bottom = self.shown
         is_shown = (at >= (left, top)) & (at <= (right, bottom))
-        for step in self.policy_steps:   # what one operation moves out, none brings back
+        # an operation does not bring back a point that an earlier one moved out
+        for step in self.policy_steps:
             at = move(at, step)
             is_shown &= (at >= 0) & (at <= self.size[::-1])
         return is_shown.all(-1)

@@ -143,7 +143,7 @@ class BatchLayout:
         num: int,
         present: Sequence[int],
     ) -> dict[Any, torch.Tensor]:
-        """Close the gaps that skipped samples leave; shared rows stay as they are.
+        """Close the gaps that skipped samples leave; shared rows do not change.
 
         Args:
             rows: Rows of a batch, overwritten.

@@ -139,7 +139,7 @@ class SharedRegion:
         self.width = pixels.width
         self._factor = factor
         small = np.array([scale_crop(crop, factor, self.height, self.width) for crop in crops])
-        # Rounded boxes may extend beyond the crops
+        # rounded boxes may extend beyond the crops
         boxes = np.concatenate([crops, factor * small])
         begins = boxes[:, :2]
         ends = begins + boxes[:, 2:]

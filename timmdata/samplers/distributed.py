@@ -75,13 +75,6 @@ class OrderedDistributedSampler(Sampler):
     def __len__(self) -> int:
         return self.num_samples
 
-# %% ../../nbs/samplers/10_distributed.ipynb #55b78f10
-def _gather(rows: torch.Tensor) -> list[torch.Tensor]:
-    "Return the rows of each rank; they must have the same shape on all ranks."
-    parts = [torch.empty_like(rows) for _ in range(distributed.get_world_size())]
-    distributed.all_gather(parts, rows)
-    return parts
-
 # %% ../../nbs/samplers/10_distributed.ipynb #e6b03179
 def gather_valid(
     values: torch.Tensor,
@@ -118,6 +111,13 @@ def gather_valid(
     together = torch.stack(_gather(rows), dim=1).flatten(0, 1)
     together = together[together[:, -1] > 0, :-1].contiguous()
     return together.view(values.dtype).reshape(len(together), *values.shape[1:])
+
+# %% ../../nbs/samplers/10_distributed.ipynb #55b78f10
+def _gather(rows: torch.Tensor) -> list[torch.Tensor]:
+    "Return the rows of each rank; they must have the same shape on all ranks."
+    parts = [torch.empty_like(rows) for _ in range(distributed.get_world_size())]
+    distributed.all_gather(parts, rows)
+    return parts
 
 # %% ../../nbs/samplers/10_distributed.ipynb #176c41db
 def num_selected(

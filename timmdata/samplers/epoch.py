@@ -35,40 +35,6 @@ class EpochAware(Protocol):
             epoch: Epoch of the next pass, from 0.
         """
 
-# %% ../../nbs/samplers/05_epoch.ipynb #1bacce68
-_INDEX_ADVICE = (
-    ', the index of one sample; for a mask, pass np.flatnonzero(mask); in place of a BatchSampler, pass the sampler '
-    'inside it, and batch_size')
-
-
-def _read_order(sampler: Sampler) -> list[int]:
-    "Return the indexes that a user's sampler yields."
-    length = len(sampler)
-    indexes = list(islice(sampler, length + 1))
-    if len(indexes) > length:
-        raise ValueError(
-            f'{type(sampler).__name__} yields more samples than its length, {length}: '
-            'make __len__ return the number of samples that __iter__ yields in an epoch')
-    if {*map(type, indexes)} == {int}:   # as usual
-        return indexes
-    return [check_index(f'the sampler, {type(sampler).__name__},', index, _INDEX_ADVICE) for index in indexes]
-
-
-def _draw_order(sampler: Sampler, epoch: int, number: int) -> list[int]:
-    "Return the order of a user's sampler; `number` seeds the global generators and the sampler's own."
-    if isinstance(sampler, EpochAware):
-        sampler.set_epoch(epoch)
-    own = getattr(sampler, 'generator', None)
-    before = own.get_state() if isinstance(own, torch.Generator) else None
-    with as_in_new_thread(), seeded(number):
-        if before is not None:
-            own.manual_seed(number)
-        try:
-            return _read_order(sampler)
-        finally:
-            if before is not None:
-                own.set_state(before)
-
 # %% ../../nbs/samplers/05_epoch.ipynb #b96bdc50
 def _numbers(count: int) -> torch.Tensor:
     "Return 0, 1, … as int64 (count,)."
@@ -178,7 +144,7 @@ class EpochSampler(Sampler):
         self.epoch = 0   # of the next pass
         self.start = 0   # samples of all ranks that were already used in it
         self.running: int | None = None   # epoch of the loop that reads a loader
-        # Epochs that go on at a position that was set, until a pass begins; empty: none was set
+        # Epochs that resume at a position that was set, until a pass begins; empty: none was set
         self.resumable = range(0)
         # times that the next pass was set; anything noted before is out of date
         self.num_choices = 0
@@ -244,7 +210,7 @@ class EpochSampler(Sampler):
 
     @property
     def may_draw_early(self) -> bool:
-        "Return whether an order can be drawn before its epoch begins, and again then; your own sampler may notice that."
+        "Return whether an order can be drawn before its epoch begins, and again when it begins; your own sampler may notice that."
         own = self.sampler
         return own is None or isinstance(own, EpochSampler) and own.may_draw_early
 
@@ -300,7 +266,7 @@ class EpochSampler(Sampler):
 
     @property
     def identity(self) -> dict[str, str]:
-        "Return what the order depends on besides the settings of a loader; a state must match it: name → text."
+        "Return everything that the order depends on besides the settings of a loader; a state must match it: name → text."
         return {}
 
     @property
@@ -394,3 +360,37 @@ class EpochSampler(Sampler):
 
     def __len__(self) -> int:
         return math.ceil(self.length / self.num_replicas)
+
+# %% ../../nbs/samplers/05_epoch.ipynb #1bacce68
+_INDEX_ADVICE = (
+    ', the index of one sample; for a mask, pass np.flatnonzero(mask); in place of a BatchSampler, pass the sampler '
+    'inside it, and batch_size')
+
+
+def _read_order(sampler: Sampler) -> list[int]:
+    "Return the indexes that a user's sampler yields."
+    length = len(sampler)
+    indexes = list(islice(sampler, length + 1))
+    if len(indexes) > length:
+        raise ValueError(
+            f'{type(sampler).__name__} yields more samples than its length, {length}: '
+            'make __len__ return the number of samples that __iter__ yields in an epoch')
+    if {*map(type, indexes)} == {int}:   # as usual
+        return indexes
+    return [check_index(f'the sampler, {type(sampler).__name__},', index, _INDEX_ADVICE) for index in indexes]
+
+
+def _draw_order(sampler: Sampler, epoch: int, number: int) -> list[int]:
+    "Return the order of a user's sampler; `number` seeds the global generators and the sampler's own."
+    if isinstance(sampler, EpochAware):
+        sampler.set_epoch(epoch)
+    own = getattr(sampler, 'generator', None)
+    before = own.get_state() if isinstance(own, torch.Generator) else None
+    with as_in_new_thread(), seeded(number):
+        if before is not None:
+            own.manual_seed(number)
+        try:
+            return _read_order(sampler)
+        finally:
+            if before is not None:
+                own.set_state(before)
