@@ -177,7 +177,7 @@ FLAT = [f'{{"target": "{"[" * 10**5}"}}', f'{{"target": "\\"{"[" * 10**5}"}}', '
 
 @pytest.mark.full
 def test_deep_json_is_an_error_and_does_not_end_the_program(tmp_path):
-    "A recursive parser overflows the stack; brackets inside a JSON string do not count as levels. It runs in a separate process, which could crash."
+    "A recursive parser overflows the stack; brackets in a JSON string are not levels. A separate process, because it could crash."
     for k, text in enumerate(DEEP + FLAT): (tmp_path/f'{k:02}.jsonl').write_text(text)
     code = f"""from pathlib import Path
 from timmdata.readers.table import read_table
