@@ -303,7 +303,7 @@ ENTRANCE = {
     'quotes': (lambda: ImageDataset('"data"'), """there is no folder "data": .* Did you mean 'data'?"""),
     'an escape': (lambda: ImageDataset('\x1b[31m'), r'there is no folder \\x1b\[31m: looked for {here}/\\x1b\[31m'),
     'a backslash': (lambda: ImageDataset(r'data\a'), "Did you mean 'data/a'?"),
-    'a drive': (lambda: ImageDataset(r'C:\photos'), r'there is no folder C:\\photos: this path is of Windows.* in WSL, C:\\ is /mnt/c/'),
+    'a drive': (lambda: ImageDataset(r'C:\photos'), r'there is no folder C:\\photos: this is a Windows path.* in WSL, C:\\ is /mnt/c/'),
     'no root': (lambda: ImageDataset(''), 'root is missing: pass the folder'),
     'a file URL': (lambda: ImageDataset('file://data'), 'file://data has no absolute path: write file:///path'),
     'packed': (lambda: ImageDataset('packed'), r'found no images in packed, but archives \(2\), such as a.zip: unpack them first'),

@@ -120,7 +120,7 @@ def images_of(samples) -> list[bytes]:
 
 @quick(2, 'workers, num_workers', [('threads', 0), ('threads', 2), ('processes', 2)])
 def test_a_reader_hears_the_samples_of_each_batch(samples, tmp_path, workers, num_workers):
-    "Before they are loaded, once each, by whoever loads them; through exclude and torch's Subset as well."
+    "Each sample is announced once before it is loaded, by the thread or process that loads it; also through exclude and torch's Subset."
     images = images_of(samples)
     dataset = ImageDataset('', Listening(tmp_path, images, bytes), exclude=['3'])
     loader = create_loader(Subset(dataset, range(len(dataset) - 1, -1, -1)), 32, 4, num_workers=num_workers, worker_type=workers,
@@ -231,7 +231,7 @@ def test_a_root_is_read_where_its_links_lead_and_keeps_its_name(everywhere, tmp_
     dict(cache={'where': 'disk', 'directory': 'kept'}), dict(cache={'where': 'memory', 'directory': 'kept'}),
     dict(buffer={'directory': 'kept', 'batches': 4})], ids=['disk', 'memory', 'buffer'])
 def test_a_change_of_the_working_directory_changes_no_cache_or_buffer(everywhere, tmp_path, monkeypatch, settings):
-    "What is in memory is also removed at the end."
+    "Data in memory is also removed at the end."
     (tmp_path/'first').mkdir()
     monkeypatch.chdir(tmp_path/'first')
     dataset = ImageDataset(everywhere/'photos')

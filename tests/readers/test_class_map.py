@@ -125,7 +125,7 @@ def test_a_number_of_any_length_is_a_number():
 
 @pytest.mark.parametrize('separator', ['\x0b', '\x1c', '\x85', '\u2028'])
 def test_only_a_line_feed_ends_a_name(tmp_path, separator):
-    "Otherwise all classes after it would have another index than in timm."
+    "Otherwise, the indexes of all classes after it would differ from timm's."
     (tmp_path/'map.txt').write_text(f'a{separator}b\nc\r\nd\n', encoding='utf-8')
     ours = load_class_map(tmp_path/'map.txt')
     assert ours == timm_load_class_map(str(tmp_path/'map.txt')) == {f'a{separator}b': 0, 'c': 1, 'd': 2}

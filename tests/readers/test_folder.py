@@ -388,7 +388,7 @@ def test_classes_are_timms_in_any_tree(tmp_path, extensions, quiet):
 
 
 def test_a_checkpoint_of_timm_meets_the_same_classes(tree, quiet):
-    "Of all splits together: a class that one split lacks, or whose folder is empty there, keeps its index."
+    "The classes of all splits together: a class that is missing or has an empty folder in one split keeps its index."
     root = tree('train/cat/1.jpg', 'train/rocket/2.jpg', 'train/astronaut/3.jpg', 'train/labels/1.xml',
                 'val/rocket/4.jpg', 'val/cat/', 'val/zebra/')
     theirs = TimmReaderImageFolder(str(root/'train')).class_to_idx

@@ -131,7 +131,7 @@ def test_exclude_and_class_map_work_as_with_files(data, server):
 # ---- requests
 
 def test_requests_are_on_their_way_together(data, server):
-    "Before the first sample is decoded, those of the batches ahead are asked for."
+    "The samples of the batches ahead are requested before the first sample is decoded."
     server.latency = 0.1
     batches(f'{server.url}/pack', num_workers=1)
     assert server.most >= 12   # two batches of eight
@@ -297,7 +297,7 @@ def test_a_server_that_ignores_ranges_is_named_at_once(server):
 
 
 def test_an_outage_that_is_over_is_not_raised(server):
-    "What was asked for ahead and failed meanwhile is asked for anew."
+    "A span that was prefetched and failed is requested again."
     ranges = ranges_of(server)
     spans = [(k % 4, 9_000 * (k // 4), 1000) for k in range(40)]
     server.fault = lambda path, number: 403

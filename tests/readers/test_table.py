@@ -177,7 +177,7 @@ FLAT = [f'{{"target": "{"[" * 10**5}"}}', f'{{"target": "\\"{"[" * 10**5}"}}', '
 
 @pytest.mark.full
 def test_deep_json_is_an_error_and_does_not_end_the_program(tmp_path):
-    "A parser that recurses overflows the stack; what is a text in JSON is no level. In a program of its own: it would die."
+    "A recursive parser overflows the stack; brackets in a JSON string are not levels. A separate process, because it could crash."
     for k, text in enumerate(DEEP + FLAT): (tmp_path/f'{k:02}.jsonl').write_text(text)
     code = f"""from pathlib import Path
 from timmdata.readers.table import read_table
@@ -191,7 +191,7 @@ for path in sorted(Path({str(tmp_path)!r}).glob('*.jsonl')):
 
 
 def test_paths_that_leave_the_root(photos, tmp_path):
-    "Followed for a table of one's own, refused where that is asked for: upwards, absolute, by a link."
+    "Paths outside the root (upwards, absolute, through a link) are read by default and refused with within_root."
     root = tmp_path/'root'
     root.mkdir()
     own = sorted(path for path in photos.rglob('*') if path.is_file())[0]
@@ -534,7 +534,7 @@ def test_ordered_categories_keep_their_order(photos, kind, tmp_path):
 
 
 def test_ordered_categories_of_several_chunks_are_joined(photos):
-    "As when shards of a table are concatenated: each chunk may have another dictionary; pyarrow's own union is the oracle."
+    "Each chunk may have a different dictionary, as when shards of a table are concatenated; pyarrow's own union is the oracle."
     chunks = [pyarrow.DictionaryArray.from_arrays(rows, names, ordered=True) for rows, names in (([1, 0], ['low', 'high']), ([0], ['top']))]
     column = pyarrow.chunked_array(chunks)
     table = pyarrow.table({'path': ['0.png', '1.png', '2.png'], 'target': column})

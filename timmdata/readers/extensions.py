@@ -61,10 +61,10 @@ def _each_extension(extensions: Extensions) -> tuple[str, ...]:
 def check_extensions(
     extensions: Extensions,
 ) -> tuple[str, ...]:
-    """Check extensions that are to be read, and let Pillow open their formats, see `allow_extensions`.
+    """Check extensions of files to read, and let Pillow open their formats, see `allow_extensions`.
 
     Args:
-        extensions: Extensions such as ('.jpg', '.webp'), or one string with `;` between them, as timm's `input_key`.
+        extensions: Extensions such as ('.jpg', '.webp'), or one string with `;` between them, like timm's `input_key`.
 
     Returns:
         lower-case, each once
@@ -113,7 +113,7 @@ def is_img_extension(
 
 # %% ../../nbs/readers/00_extensions.ipynb #c00unreadtyp
 NO_EXTENSION = 'without an extension'
-# besides those that Python's mimetypes knows to be text, sound, video, documents or programs
+# in addition to those that Python's mimetypes knows to be text, sound, video, documents or programs
 _OTHER_TYPES = """
     md rst log ini cfg conf toml yaml yml jsonl ndjson lst list names rtf odt ods docx xlsx pptx xmp aae url lnk webloc
     desktop cls lab ann pts ipynb ts cpp cc hpp cu java go rs r m lua rb php ps1 cmd npy npz pkl pickle joblib mat h5
@@ -160,7 +160,7 @@ def unread_type(
     stem, ending = os.path.splitext(name.lower())
     if ending in IMG_EXTENSIONS:
         return ending
-    if ending in _COPIES:   # compressed, or kept for some reason: what counts is the type before
+    if ending in _COPIES:   # compressed or a backup: the type before this ending counts
         inner = unread_type(stem)
         return inner + ending if inner and inner.startswith('.') else None
     if ending in _other_types() or name.upper() in _OTHER_NAMES or '.tfevents.' in name:
@@ -173,7 +173,7 @@ def unread_type(
     return ending if _PLAIN_TYPE.fullmatch(ending) else NO_EXTENSION
 
 # %% ../../nbs/readers/00_extensions.ipynb #c00isignored
-# of Synology, QNAP, macOS, Windows and Linux
+# created by Synology, QNAP, macOS, Windows and Linux
 _SYSTEM_FOLDERS = frozenset("""@eadir #recycle #snapshot @recycle @recently-snapshot __macosx $recycle.bin
     lost+found""".split()) | {'system volume information'}
 
@@ -181,7 +181,7 @@ _SYSTEM_FOLDERS = frozenset("""@eadir #recycle #snapshot @recycle @recently-snap
 def is_ignored(
     name: str,
 ) -> bool:
-    """Return whether readers skip a file or folder because of its name: hidden, or made by the system for itself.
+    """Return whether readers skip a file or folder because of its name: hidden, or a folder of the system.
 
     Args:
         name: Name of a file or folder.

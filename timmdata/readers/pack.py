@@ -42,7 +42,7 @@ ROW = np.dtype([('shard', '<u4'), ('size', '<u4'), ('offset', '<u8'),
 
 
 FILE = np.dtype([('size', '<u4'), ('offset', '<u8')])
-"A further file of a sample, such as its mask, in the shard of its image: size and offset, bytes."
+"An additional file of a sample, such as its mask, in the shard of its image: size and offset, bytes."
 
 
 _INDEX_FILES = ('rows', 'names', 'name_ends', 'targets', 'labels', 'label_ends', 'num_classes', 'values', 'value_ends',
@@ -67,10 +67,10 @@ class JsonLists:
     def from_lists(cls,
         lists: Iterable[list],
     ) -> 'JsonLists':
-        """Create it from one list per sample.
+        """Create a sequence from one list per sample.
 
         Args:
-            lists: Lists of values that JSON keeps.
+            lists: Lists of values that JSON can represent.
         """
         return cls._join(json.dumps(values).encode() for values in lists)
 
@@ -92,11 +92,11 @@ class JsonLists:
     def __len__(self) -> int:
         return len(self.ends)
 
-
+# %% ../../nbs/readers/65_pack.ipynb #65arrays1
 def index_arrays(
     index: SampleTable,
 ) -> dict[str, np.ndarray]:
-    """Return what is written of an index: file name → array.
+    """Return the arrays that are written of an index: file name → array.
 
     Args:
         index: Index whose column 'row' has dtype `ROW`.
@@ -189,7 +189,7 @@ def open_index(
 
 # %% ../../nbs/readers/65_pack.ipynb #65a00009
 PACK_VERSION = 2
-FIELDS_VERSION = 3   # of a pack whose samples have further fields, or no target
+FIELDS_VERSION = 3   # of a pack whose samples have additional fields, or no target
 INFO_FILE = '_info.json'
 
 
@@ -205,12 +205,13 @@ def _info_path(root: StrPath) -> str:
 def _load_json(path: str) -> Any:
     return json.loads(Path(path).read_text(encoding='utf-8'))
 
-
-_KINDS = 'value', 'image', 'file'   # a value in the index; the file of an image; a file with any other content
+# %% ../../nbs/readers/65_pack.ipynb #65checks1
+# a value in the index; the file of an image; a file with any other content
+_KINDS = 'value', 'image', 'file'
 
 
 def _check_fields(name: str, split: Mapping[str, Any]):
-    "Refuse further fields of another form than [name, kind]."
+    "Raise ValueError for additional fields that are not [name, kind]."
     fields = split.get('fields', [])
     are_fields = isinstance(fields, list) and all(
         isinstance(field, list) and len(field) == 2 and isinstance(field[0], str) and field[1] in _KINDS
@@ -223,8 +224,9 @@ _FIELDS = {'num_samples': int, 'class_to_idx': dict, 'shard_bytes': list, 'check
 
 
 def _check_split(name: str, split: Any, files: Sequence[str], filenames: Sequence[str]):
-    "Refuse the description of a split whose fields have other types, files or numbers."
-    for field, kind in _FIELDS.items():   # types first: a text of a million letters is no million names
+    "Raise ValueError if the description of a split has invalid types, files or numbers."
+    # types first: otherwise, a string of a million letters would pass for a million names
+    for field, kind in _FIELDS.items():
         if not isinstance(split, dict) or type(split.get(field)) is not kind:
             raise ValueError(f'split {name!r} needs {field}, of type {kind.__name__}')
     _check_fields(name, split)
@@ -243,7 +245,7 @@ def _check_split(name: str, split: Any, files: Sequence[str], filenames: Sequenc
 
 
 def _check_pack(info: dict[str, Any], root: StrPath):
-    "Refuse splits whose names lead out of the root, or whose types and numbers cannot be."
+    "Raise ValueError for splits whose names lead out of the root, or whose types and numbers are invalid."
     splits = info['timmdata'].get('splits')
     if not isinstance(splits, dict):
         raise ValueError('timmdata needs splits, of type dict')
@@ -289,7 +291,7 @@ def read_pack(
 
 
 def _check_shards(root: str, shards: Sequence[str], sizes: Sequence[int]):
-    "Refuse a pack of which a shard is missing or has another size."
+    "Raise an error if a shard of a pack is missing or has a different size."
     for name, size, stamp in zip(shards, sizes, stamps_of(root, shards)):
         path = os.path.join(root, name)
         if stamp == (0, 0):
@@ -301,7 +303,7 @@ def _check_shards(root: str, shards: Sequence[str], sizes: Sequence[int]):
 
 # %% ../../nbs/readers/65_pack.ipynb #65a0000b
 class _IndexedReader(ReaderFiles):
-    "Reads samples out of shards, where the column 'row' says."
+    "Read samples from shards; the column 'row' has the place of each."
     container = 'shards'
 
     def span(self,
@@ -316,13 +318,13 @@ class _IndexedReader(ReaderFiles):
     ) -> str:
         "Return the path of the shard, followed by the name in it or in the source."
         shard, *_ = self.span(index)
-        # no file: `..` leads nowhere
+        # not a file, so `..` leads nowhere
         return f'{absolute_path(self.source.paths[shard])}/{self.samples.path(index)}'
 
 
 # %% ../../nbs/readers/65_pack.ipynb #65a00040
 class ReaderPack(_IndexedReader):
-    """Read images from a pack; `reader[index]` is `(bytes, target)`, then the further fields that were packed.
+    """Read images from a pack; `reader[index]` is `(bytes, target)`, then the additional fields that were packed.
 
     Args:
         root: Folder of the pack.
@@ -384,7 +386,7 @@ class ReaderPack(_IndexedReader):
         return table
 
     def _fits_fields(self, table: SampleTable, sizes: np.ndarray) -> bool:
-        "Return whether an index has the values and files of the further fields, all of them inside the shards."
+        "Return whether an index has the values and files of the additional fields, all of them inside the shards."
         kinds = Counter(kind == 'value' for _, kind in self.fields)
         if kinds[True] and 'values' not in table.columns:
             return False
@@ -398,12 +400,12 @@ class ReaderPack(_IndexedReader):
 
     @property
     def fields(self) -> list[list[str]]:
-        "Return name and kind ('value', 'image' or 'file') of the further fields."
+        "Return name and kind ('value', 'image' or 'file') of the additional fields."
         return self.info.get('fields', [])
 
     @property
     def value_names(self) -> list[str]:
-        "Return the names of the further fields."
+        "Return the names of the additional fields."
         return [name for name, _ in self.fields]
 
     @property
@@ -414,7 +416,7 @@ class ReaderPack(_IndexedReader):
     def values(self,
         index: int,
     ) -> Iterator[Any]:
-        """Read the further fields of one sample.
+        """Read the additional fields of one sample.
 
         Args:
             index: Index of the sample.
@@ -426,7 +428,7 @@ class ReaderPack(_IndexedReader):
             try:
                 values = self.samples.columns['values'][index]
                 if not isinstance(values, list) or len(values) != kinds.count('value'):
-                    raise ValueError('a sample has another number of values')
+                    raise ValueError('a sample has the wrong number of values')
             except (ValueError, RecursionError) as error:
                 raise SourceError(
                     f'the index of {printable(self.root)} is damaged ({error}): copy it again, or pack again') from error
@@ -442,14 +444,14 @@ class ReaderPack(_IndexedReader):
             index: Index of the sample.
 
         Returns:
-            as of `span`: of its image, then of its further files
+            as `span`: of its image, then of its additional files
         """
         shard, *_ = place = self.span(index)
         files = self.samples.columns['files'][index].tolist() if 'files' in self.samples.columns else []
         return [place, *((shard, offset, size) for size, offset in files)]
 
     def _check_targets(self, targets: np.ndarray | LabelLists, folder: StrPath):
-        "Refuse targets that are not of the classes of the pack."
+        "Raise ValueError for targets that are not classes of the pack."
         classes = self.info['class_to_idx']
         if not classes or isinstance(targets, LabelLists):
             return
@@ -465,7 +467,7 @@ class ReaderPack(_IndexedReader):
 
     @property
     def pixels(self) -> str:
-        "Describe how its images differ from those that were packed; '' if no pixel does."
+        "Describe how its images differ from those that were packed; '' if no pixel differs."
         made = self.info.get('made')
         if not isinstance(made, dict):
             return ''
@@ -482,7 +484,7 @@ class ReaderPack(_IndexedReader):
         return np.stack([rows['height'], rows['width']], 1)
 
     def _renumber(self, class_map: dict[str, int]):
-        "Give the classes other indexes, and leave out those that have none."
+        "Give the classes new indexes, and leave out those without one."
         if not self.class_to_idx or isinstance(self.targets, LabelLists):
             raise ValueError(
                 f'class_map needs samples with one class, unlike those of {self.root}; use '
@@ -530,9 +532,9 @@ def _grouped(path: str) -> dict[str, dict[str, tuple[int, int]]]:
         group[extension] = offset, size
     return groups
 
-
+# %% ../../nbs/readers/65_pack.ipynb #65scan1
 class _LeftOut:
-    "Counts the files of shards that look like images or labels, and those that belong to no sample."
+    "Count the files of shards that look like images or labels, and those that belong to no sample."
 
     def __init__(self):
         self.num_files, self.num_unlabeled = 0, 0   # unlabeled: samples whose class is -1
@@ -573,7 +575,7 @@ def scan_shards(
     left_out = _LeftOut()
     for number, name in enumerate(shards):
         path = os.path.join(root, name) if name else os.fspath(root)
-        # it is read in small pieces
+        # a copy, because it is read in small pieces
         opened = copied_object(path) if is_url(path) else nullcontext(path)
         with opened as local:
             for image, (offset, size), target in _samples_of(local, fields, what, input_keys, left_out):
@@ -617,13 +619,13 @@ def _samples_of(path: str, fields: TargetFields, what: str,
         target = target_of(named, fields, what)
         if target is None:
             left_out.num_unlabeled += 1
-            continue   # as in a stream: it has no class
+            continue   # it has no class, and is left out as in a stream
         ending = image_key(named, input_keys)
         yield f'{key}.{ending}', group[ending], target
 
 
 def _as_targets(targets: list, fields: TargetFields) -> np.ndarray | LabelLists:
-    "Class indexes, numbers, vectors or lists of labels."
+    "Return class indexes, numbers, vectors or lists of labels."
     if not any(isinstance(target, (list, tuple)) for target in targets):
         has_floats = any(isinstance(target, float) for target in targets)
         return np.array(targets, np.float64 if has_floats else np.int64)
@@ -687,7 +689,7 @@ def holds_shards(
     try:
         members = list_tar(os.path.join(root, first) if first else root, 64)
     except ValueError:
-        return False   # damaged, or compressed: the reader of tars says so
+        return False   # damaged or compressed: the reader of tars raises the error
     keys = [*filter(None, (sample_key(name) for name, *_ in members))]
     labeled = {key for key, extension in keys if f'.{extension}'.endswith('.cls')}
     return 2 * len(labeled) >= len({key for key, _ in keys}) > 0

@@ -49,7 +49,7 @@ class Table:
         names: Names of the columns, in order; possibly with repeats.
         columns: Columns of one length: lists, arrays, or those of a data frame.
         to_list: Converts one of the columns to a list of Python's own types; None: a missing value.
-        what: The table, for error messages.
+        what: Description of the table, for error messages.
         is_untyped: Whether all values are strings, as in a CSV.
         uneven: Row whose length differs from the header → its length.
     """
@@ -94,16 +94,17 @@ class Table:
 
 # %% ../../nbs/readers/50_table.ipynb #c50plainnumbe
 def _plain_numbers(texts: Iterable[str]) -> dict[str, int | float]:
-    "Return text → number if all texts are numbers, or {}: '7' and '0.5' are numbers, '007' and 'nan' are names."
+    "Return text → number if all texts are plain numbers, or {}: '7' and '0.5' are numbers, '007' and 'nan' are names."
     for number, form in ((int, _WHOLE), (float, _WHOLE + r'(\.\d+)?([eE][-+]?\d+)?')):
         if all(re.fullmatch(form, text.strip(), re.ASCII) for text in texts):
             return {text: number(text) for text in texts}
     return {}
 
-
+# %% ../../nbs/readers/50_table.ipynb #c50separated
 def _separator_of(header: str, usual: str) -> str:
-    "Return what separates the columns of a header: the usual separator, unless the line has only another one."
-    bare = re.sub('"[^"]*"', '', header)   # in quotes, it is a part of a name
+    "Return the separator of a header: the usual one, unless the line contains exactly one other separator."
+    # in quotes, a separator is part of a name
+    bare = re.sub('"[^"]*"', '', header)
     others = [separator for separator in ',;\t|' if separator in bare]
     return others[0] if len(others) == 1 else usual
 
@@ -236,7 +237,7 @@ def read_table(
     suffix = os.path.splitext(path)[1].lower()
     if is_url(what):
         folder, name = os.path.split(what)
-        path = str(keep_objects(folder, [name])/name)   # a copy
+        path = str(keep_objects(folder, [name])/name)   # a local copy
     if not os.path.isfile(path):
         similar = None if is_url(what) else _similar_path('', what, _names_by_form)
         raise not_found('table', what, similar)
@@ -310,7 +311,7 @@ def _of_multihot(values: Sequence[Any], numbers: Mapping[Any, Any]) -> tuple[lis
                 'length with a 0 or 1 for each class')
     return [value and [name for name, label in zip(names, value) if numbers[label]] for value in values], names
 
-
+# %% ../../nbs/readers/50_table.ipynb #c50asfloats
 def _as_floats(values: Sequence[Any], numbers: Mapping[Any, Any]) -> list[float | None]:
     "Return values to be predicted."
     for number in numbers.values():
@@ -323,7 +324,7 @@ def _as_floats(values: Sequence[Any], numbers: Mapping[Any, Any]) -> list[float 
 
 # %% ../../nbs/readers/50_table.ipynb #c50classesof
 def _refuse_commas(labels: Iterable[str]):
-    "Refuse labels such as '0,5', which are written like numbers with a decimal comma, or like several class indexes."
+    "Raise ValueError for labels such as '0,5': a number with a decimal comma, or several class indexes."
     with_comma = [label for label in labels if ',' in label]
     if with_comma and all(re.fullmatch(r'\s*-?\d+(,\d+)*\s*', label) for label in labels):
         raise ValueError(
@@ -445,7 +446,7 @@ def find_problems(
     uneven: Mapping[int, str] | None = None,
     masks: Sequence[str | None] | None = None,
 ) -> dict[int, list[tuple[str, str]]]:
-    """Find rows without a path, target or file, with an unknown label, or with a repeated path.
+    """Find rows without a path, target or file, with an unknown label, or with a path that appears twice.
 
     Args:
         paths: One path per row.
@@ -497,7 +498,7 @@ def find_problems(
                 if not found[path]:
                     problems[row][what] = path
     for row, length in (uneven or {}).items():
-        problems[row] = {'wrong number of columns': length}   # that alone
+        problems[row] = {'wrong number of columns': length}   # nothing else: its cells were not read
     return {row: list(problems[row].items()) for row in sorted(problems)}
 
 # %% ../../nbs/readers/50_table.ipynb #9704ccdb
@@ -550,7 +551,7 @@ def _flag_columns(table: Table) -> list[str]:
     "Return the names of the columns that have only 0 and 1."
     return [name for k, name in enumerate(table.names) if _are_flags(table.values(k))]
 
-
+# %% ../../nbs/readers/50_table.ipynb #c50columns
 def _number_of(table: Table, key: str, argument: str) -> int:
     "Return the number of a column; `argument` is named in errors."
     count = table.names.count(key)
@@ -593,7 +594,7 @@ def _choose_key(table: Table, key: str, argument: str) -> str:
 
 # %% ../../nbs/readers/50_table.ipynb #c50readpaths
 def _read_paths(table: Table, input_key: str, root: StrPath) -> list[str | None]:
-    "Return the column of paths; refuse a table whose header looks like data."
+    "Return the column of paths; raise ValueError if the header looks like data."
     keys = table.names if input_key == 'auto' else [input_key]
     has_usual_name = any(key.strip().lower() in _USUAL_NAMES['input_key'] for key in keys)
     for name in [] if has_usual_name else keys:
@@ -611,7 +612,7 @@ class _Targets(NamedTuple):
     labels: list   # As they are in the table; None: no label.
     indexes: list   # Class indexes, lists of them, or numbers; None: the label has no index.
     class_to_idx: dict[str, int]   # Class name → index.
-    unknown: str = ''   # What a label without an index is called in messages.
+    unknown: str = ''   # How messages describe a label without an index.
 
 
 def _no_blanks(value: Any) -> Any:
@@ -673,10 +674,10 @@ def _warn_other_flags(table: Table, key: str, used: Sequence[str | None]):
     if others:
         warn_caller(
             f'{table.what}: target_key={key!r} reads one column, and {listed(others, 5)} also have only 0 and 1. '
-            'If each is a class of its own (several labels), pass all of them as a list, such as '
+            'If each column is a class (several labels), pass all of them as a list, such as '
             f'target_key={[key, others[0]]}; to read them beside the target, pass fields=')
 
-
+# %% ../../nbs/readers/50_table.ipynb #c50readall
 def _read_targets(
     table: Table,
     target_key: str | Sequence[str] | None,
@@ -757,7 +758,7 @@ def _source_of(root: StrPath, samples: SampleTable, there: Mapping[str, Any] | N
 
 # %% ../../nbs/readers/50_table.ipynb #c50report
 def _advice(problems: dict, targets: _Targets, root: StrPath) -> list[str]:
-    "Say what helps against the problems."
+    "Say how to fix the problems."
     kinds, lines = _by_kind(problems), []
     if 'missing file' in kinds or 'missing mask' in kinds:
         lines.append(

@@ -37,6 +37,20 @@ from .shard_cache import CachedRanges, ShardCache
 from .requests import Ranges, open_object, open_ranges
 from .store import absolute_path, is_url, list_objects, not_found
 
+# %% ../../nbs/readers/40_tar.ipynb #c40warnofmore
+def _warn_of_more(file: io.BufferedReader):
+    "Warn if anything but zeros follows an end mark."
+    begin = file.tell()
+    while block := file.read(1 << 20):
+        if not block.strip(b'\0'):
+            continue
+        more = file.seek(0, os.SEEK_END) - begin
+        return warn_caller(
+            f'{printable(file.name)}: its last {more:,} bytes are not read: another archive '
+            'was appended '
+            '(cat a.tar b.tar), but a tar ends at its first end mark. Put the archives into a '
+            'folder instead')
+
 # %% ../../nbs/readers/40_tar.ipynb #23ee45a5
 _HEADER_BYTES = 16 << 20   # a header has a name and attributes: some hundred bytes
 
@@ -83,27 +97,13 @@ def _walk(file: io.BufferedReader, name: str = '', start: int = 0) -> Iterator[t
             raise tarfile.ReadError(f'no end mark at byte {start + tar.offset:,}')
         _warn_of_more(file)
 
-# %% ../../nbs/readers/40_tar.ipynb #c40warnofmore
-def _warn_of_more(file: io.BufferedReader):
-    "Warn if anything but zeros follows an end mark."
-    begin = file.tell()
-    while block := file.read(1 << 20):
-        if not block.strip(b'\0'):
-            continue
-        more = file.seek(0, os.SEEK_END) - begin
-        return warn_caller(
-            f'{printable(file.name)}: its last {more:,} bytes are not read: another archive '
-            'was appended '
-            '(cat a.tar b.tar), but a tar ends at its first end mark. Put the archives into a '
-            'folder instead')
-
 # %% ../../nbs/readers/40_tar.ipynb #0600ae6d
 _COMPRESSED = {b'\x1f\x8b': 'gunzip', b'BZh': 'bunzip2',
                b'\xfd7zXZ\0': 'unxz', b'\x28\xb5\x2f\xfd': 'unzstd'}
 
 
 def _inside(path: StrPath, found: dict[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
-    "Remove `..` from names: in an archive, they lead nowhere; two files that get the same name raise ValueError."
+    "Remove `..` from names, which has no meaning in an archive; two files that get the same name raise ValueError."
     if not any('..' in name for name in found):
         return found
     inside = {}
@@ -215,7 +215,7 @@ _BESIDE = 'beside an image: '   # the reason why archives leave out files of Web
 
 
 def _companions(members: Sequence[tuple[str, int, int]], wanted: Collection[str]) -> Counter[str]:
-    "Count the files that have the key of an image, by extension: all at the top of an archive, in folders only .cls."
+    "Count the files with the key of an image, by extension: any file at the top of an archive, only .cls in folders."
     images = (*wanted, *get_img_extensions())
     others = defaultdict(list)   # key → extensions
     for name, *_ in members:
@@ -235,7 +235,7 @@ def scan_tars(
     extensions: Extensions | None = None,
     num_threads: int = 8,
 ) -> FileIndex:
-    """Find all images in archives. What is hidden or of the system is skipped, as in folders; members of samples are counted.
+    """Find all images in archives. Hidden and system files are skipped, as in folders; members of samples are counted.
 
     Args:
         root: A tar, or a folder of tars.
@@ -438,7 +438,7 @@ def open_archives(
 
 # %% ../../nbs/readers/40_tar.ipynb #62bf04fe
 def _without_shards(index: FileIndex, root: str, class_map: ClassMap | None) -> FileIndex:
-    "Refuse WebDataset shards, whose names would become classes, unless the class map has these names."
+    "Raise ValueError for WebDataset shards, whose names would become classes, unless the class map has these names."
     beside, num_labels = set(), 0
     for (_, what), count in index.left_out.items():
         num_labels += count if what == '.cls' else 0

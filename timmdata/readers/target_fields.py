@@ -107,7 +107,7 @@ class TargetFields:
         if target_format is not None:
             check_choice('target_format', target_format, ('indices', 'multihot'))
         self.keys = [] if target_key is None else split_keys(target_key)
-        # each field is a class, and says whether a sample has it
+        # each field is a class; its value is 1 for samples of this class
         self.has_flags = len(self.keys) > 1 or not isinstance(target_key, str | None)
         if self.has_flags and target_format == 'multihot':
             raise ValueError(
@@ -235,6 +235,6 @@ class MultiLabelTarget:
                 f'the target has length {values.numel()} and dtype {values.dtype}: must be '
                 f'{self.num_classes} real values')
         values = values.to(torch.float32)
-        if not ((values >= 0) & (values <= 1)).all():   # a NaN is refused, too
+        if not ((values >= 0) & (values <= 1)).all():   # also true for NaN
             raise ValueError('the target has a value that is not in 0..1')
         return values
