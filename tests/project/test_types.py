@@ -1,10 +1,15 @@
 "The type checker over the package and over users' scripts, and linters over the files for GitHub."
+import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import timm.data
 from synthetic import ROOT
+
+import timmdata
 
 pytestmark = pytest.mark.full
 
@@ -15,6 +20,51 @@ def test_types():
     errors = [line for line in done.stdout.splitlines() if line.startswith('ERROR') and '`NoneType` has no attribute' not in line]
     if errors: pytest.fail('\n'.join(errors), pytrace=False)
     assert 'ERROR' in done.stdout or not done.returncode, done.stderr
+
+
+SCRIPT = """
+import timmdata
+from timmdata import ImageDataset, ImageNetInfo, PrefetchLoader, create_loader, get_recipe, get_samples
+from timmdata import ImageDatset   # mistake
+
+dataset = ImageDataset('photos', split='val', index_file='cache', extensions=('.png',))
+ImageDataset('photos', splitt='val')   # mistake
+ImageDataset('labels.csv', target_key=3)   # mistake
+image, target = dataset[0]
+dataset[0].size   # mistake
+loader = create_loader(dataset, 224, 32, is_training=True, seed=0)
+create_loader(dataset, 224, 32, is_trainning=True)   # mistake
+create_loader(dataset, '224', 32)   # mistake
+for images, targets in loader:
+    loss = images.float().mean() + targets.sum()
+    images.shpe   # mistake
+for batch in loader:
+    batch.shape   # mistake
+state = loader.state_dict()
+print(state['epoch'], len(loader), loader.replay(epoch=0, batch=0).batch, ImageNetInfo('imagenet-1k'), timmdata.__version__)
+loader.load_state_dict(3)   # mistake
+timmdata.nonsense(3)   # mistake
+recipe = get_recipe('rsb-a2', num_classes=10)
+train = create_loader(dataset, batch_size=32, seed=0, **recipe.train)
+ahead = PrefetchLoader(torch_loader := [(image, target)])
+"""
+
+
+def test_a_users_mistakes_are_found(tmp_path):
+    "With pyrefly's default settings, as in a user's project; lines without a mistake pass."
+    script = tmp_path/'train.py'
+    script.write_text(SCRIPT)
+    (tmp_path/'pyrefly.toml').write_text(f'search-path = [{str(ROOT)!r}]\npython-interpreter-path = {sys.executable!r}\n')
+    done = subprocess.run([sys.executable, '-m', 'pyrefly', 'check', '--output-format=json'], cwd=tmp_path, capture_output=True, text=True)
+    found = {error['line'] for error in json.loads(done.stdout)['errors']}
+    mistakes = {number for number, line in enumerate(SCRIPT.splitlines(), 1) if line.endswith('# mistake')}
+    assert found == mistakes and len(mistakes) == 10, done.stdout
+
+
+def test_type_checkers_know_what_comes_from_timm():
+    text = (ROOT/'timmdata/__init__.py').read_text(encoding='utf-8')
+    declared = set(re.findall(r'^    (\w+): Any$', text, re.M))
+    assert declared == {name for name in timm.data.__dict__ if name in timmdata.__all__} - set(vars(timmdata._offered))
 
 
 GITHUB = ROOT/'.github'

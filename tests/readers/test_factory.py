@@ -1,4 +1,5 @@
 "The reader of a name: TensorFlow data sets are read by timm's reader, over stand-ins for TensorFlow's two packages."
+import inspect
 import re
 import subprocess
 import sys
@@ -15,7 +16,11 @@ from torch import distributed
 from timmdata import ImageDataset, create_dataset, create_loader
 from timmdata.loaders.stream_loader import check_ranks
 from timmdata.look.pictures import show_batch
+from timmdata.readers.factory import ReaderSettings
 from timmdata.readers.folder import ReaderImageFolder
+from timmdata.readers.huggingface import ReaderHfds
+from timmdata.readers.pack import ReaderPack, ReaderShards
+from timmdata.readers.table import ReaderTable
 from timmdata.readers.tar import ReaderImageTar
 
 timm_data = pytest.importorskip('timm.data')
@@ -150,3 +155,10 @@ def test_shards_beside_what_our_commands_wrote_are_still_shards(tmp_path):
     assert after.filenames() == before.filenames() and after.class_to_idx == before.class_to_idx
     Image.new('RGB', (20, 16)).save(tmp_path/'labels/1.png')
     assert isinstance(ImageDataset(tmp_path).reader, ReaderImageFolder)   # images beside archives: a folder, as before
+
+
+def test_the_settings_of_readers_are_those_of_their_parameters():
+    kinds = [ReaderImageFolder, ReaderImageTar, ReaderTable, ReaderPack, ReaderShards, ReaderHfds]
+    taken = {name for kind in kinds for name in inspect.signature(kind.__init__).parameters}
+    given = {'self', 'root', 'name', 'split', 'class_map'}   # by name, in ImageDataset
+    assert set(ReaderSettings.__annotations__) == taken - given

@@ -13,7 +13,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -30,9 +30,12 @@ from ..core.torch_private import begin_stream
 from ..readers.base import Reader, ReaderFiles
 from ..readers.class_map import ClassMap
 from ..readers.exclude import exclude_samples
-from ..readers.factory import create_reader
+from ..readers.factory import ReaderSettings, create_reader
 from ..readers.masks import add_masks
 from ..readers.sample_table import LabelLists
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 # %% ../../nbs/datasets/00_image_dataset.ipynb #cb53c17a
 class _Images:
@@ -133,7 +136,7 @@ class ImageDataset(_Images, torch.utils.data.Dataset):
         exclude: Names to exclude, or their file.
         masks: Folder of masks with the same names except for the ending; `dataset[index]` is (image, target, mask), or
             (image, mask) without class folders. See `add_masks`; for a table, pass `mask_key`.
-        **kwargs: Additional arguments for the reader: extensions, index_file; or table, input_key, target_key, ….
+        **kwargs: Additional arguments for the reader, as in `ReaderSettings`: extensions, index_file; or table, input_key, ….
     """
 
     def __init__(self,
@@ -152,7 +155,7 @@ class ImageDataset(_Images, torch.utils.data.Dataset):
         max_retries: int = 10,
         exclude: Iterable[StrPath] | StrPath | None = None,
         masks: StrPath | None = None,
-        **kwargs,
+        **kwargs: 'Unpack[ReaderSettings]',
     ):
         faults = FaultPolicy(on_error, replace_seed, max_retries)
         settings = dict(class_map=class_map, **kwargs)
@@ -221,7 +224,7 @@ class ImageDataset(_Images, torch.utils.data.Dataset):
         if hasattr(self.reader, 'prefetch'):
             self.reader.prefetch(indexes)
 
-    def __getitem__(self, index: int) -> tuple | None:
+    def __getitem__(self, index: int) -> tuple[Any, ...] | Any:   # None, not a tuple, if the sample is skipped
         sample = self.attempt(index, self._read)
         if sample is None:
             return None   # skipped

@@ -10,7 +10,7 @@ __all__ = ['count_images', 'number_batches', 'FromParts', 'find_mixing', 'FromBu
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from functools import wraps
 from operator import attrgetter
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import torch
 
@@ -128,6 +128,7 @@ class FromBuilder:
 
 # %% ../../nbs/loaders/00_base.ipynb #6b92eb84
 _Same = TypeVar('_Same', bound='Loader')
+_Batch = TypeVar('_Batch')
 
 
 def _fixing(init: Callable) -> Callable:
@@ -140,7 +141,7 @@ def _fixing(init: Callable) -> Callable:
     return fixed
 
 
-class Loader:
+class Loader(Generic[_Batch]):
     "Define what trainers need from a loader; each method passes the call to the loader below by default."
     _is_fixed = False   # whether settings can no longer be assigned
     loader: Any = None   # The loader below; None: this loader implements everything.
@@ -187,7 +188,7 @@ class Loader:
     def __len__(self) -> int:
         return len(self.loader)   # batches of an epoch
 
-    def __iter__(self) -> Iterator:
+    def __iter__(self) -> Iterator[_Batch]:
         return iter(self.loader)   # a pass, which begins with the first `next`
 
     def set_epoch(self,
