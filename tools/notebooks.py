@@ -54,6 +54,11 @@ def keeps_output(source: str) -> bool:
     return 'eval: false' in split_cell(source)[0] or any(find_spec(name) is None for name in needed(source))
 
 
+def is_raising(source: str) -> bool:
+    "Whether a code cell shows an error: `#| raises`. Jupyter runs on below it because of the tag that save.py writes."
+    return 'raises' in split_cell(source)[0]
+
+
 def default_exp(nb: dict) -> str | None:
     "The module that `nb` exports to, such as `'loader'`, or None."
     for cell in nb['cells']:
@@ -78,7 +83,7 @@ def read_settings(base: Path = root) -> dict[str, str]:
 
 
 # nbdev_test skips cells with these flags; the flag is the name of the package that the cell imports
-FRAMEWORKS = frozenset(read_settings()['tst_flags'].split()) - {'notest'}
+FRAMEWORKS = frozenset(read_settings()['tst_flags'].split()) - {'notest', 'raises'}
 
 
 def site_url(base: Path = root) -> str:
