@@ -1,7 +1,8 @@
 """Run nbdev_test, and check that each page says what it has stored: python tools/pages.py [OPTION OF nbdev_test ...]
 
-nbdev_test finds cells that fail. A cell also fails here if what it prints or returns is not what its page shows, or if it takes more
-than five minutes, or if it is marked `#| raises` and raises no error (nbdev_test alone skips these). Cells that need a framework (`#| lightning`) run if their flags are given: `--flags 'lightning keras'`.
+nbdev_test finds cells that fail. A cell also fails here if what it prints or returns is not what its page shows, if it takes more than
+five minutes, or if it is marked `#| raises` and raises no error (nbdev_test alone skips these). Cells that need a framework
+(`#| lightning`) run if their flags are given: `--flags 'lightning keras'`.
 """
 import re
 

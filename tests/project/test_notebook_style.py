@@ -60,8 +60,8 @@ def problems(name: str, nb: dict) -> list[str]:
         found.append(f'exports `{module}`: the notebook must be {folder}/NN_{stem}.ipynb')
     for i, cell in enumerate(nb['cells']):
         source, outputs = cell['source'], cell.get('outputs', [])
-        said = [''.join(o.get('text', '')) + o.get('evalue', '') + ''.join(str(data) for mime, data in o.get('data', {}).items() if mime[:6] != 'image/')
-                for o in outputs]
+        said = [''.join(str(data) for mime, data in o.get('data', {}).items() if mime[:6] != 'image/')
+                + ''.join(o.get('text', '')) + o.get('evalue', '') for o in outputs]
         more = [*(f'memory address {text!r}' for text in [source, *said] for text in ADDRESS.findall(text)),
                 *(f'absolute path in {text[:200]!r}' for text in [source, *said] if ABSOLUTE.search(text)),
                 *(problem for output in outputs for problem in output_problems(output))]
