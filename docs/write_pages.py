@@ -289,7 +289,8 @@ class Page:
         tags = ['remove-input'] * ('echo: false' in directives)
         tags += ['hide-input'] * (is_folded or self.name != 'index' and all(isinstance(node, _imports) for node in ast.parse(text).body))
         tags += ['beside'] * (self.name == 'index' and has_picture)   # code and picture, or picture and table
-        prompts = {'mystnb': dict.fromkeys(['code_prompt_show', 'code_prompt_hide'], 'Drawing code')} if is_folded else {}
+        summary = next((d.partition(': ')[2] for d in directives if d.startswith('code-summary: ')), 'Drawing code')
+        prompts = {'mystnb': dict.fromkeys(['code_prompt_show', 'code_prompt_hide'], summary)} if is_folded else {}
         return {**cell, 'source': text, 'metadata': {'tags': tags, **prompts}, 'execution_count': None}
 
     def notebook(self) -> dict:

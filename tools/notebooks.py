@@ -2,6 +2,7 @@
 import ast
 import json
 import re
+import tempfile
 from configparser import ConfigParser
 from importlib.util import find_spec
 from pathlib import Path
@@ -57,6 +58,11 @@ def keeps_output(source: str) -> bool:
 def is_raising(source: str) -> bool:
     "Whether a code cell shows an error: `#| raises`. Jupyter runs on below it because of the tag that save.py writes."
     return 'raises' in split_cell(source)[0]
+
+
+def show_error(output: dict) -> str:
+    "The type and message of a stored error, as a user sees it, but without the name of the temporary folder."
+    return re.sub(rf'{re.escape(tempfile.gettempdir())}/tmp\w+/', '', f"{output['ename']}: {output['evalue']}")
 
 
 def default_exp(nb: dict) -> str | None:

@@ -8,6 +8,7 @@ import re
 
 import nbdev.test
 from execnb.shell import CaptureShell
+from notebooks import show_error
 
 TIMEOUT = 300   # seconds, for one cell
 MEASURE_TIME = ('measure/10_stages.ipynb', 'measure/20_diagnosis.ipynb', 'guides/faster.ipynb')   # they never say the same twice
@@ -25,7 +26,7 @@ def read_text(outputs: list) -> str:
     texts = []
     for output in outputs:
         if output['output_type'] == 'error':
-            texts.append(f"{output['ename']}: {output['evalue']}")
+            texts.append(show_error(output))
         elif output['output_type'] == 'execute_result':
             texts.append(output['data'].get('text/plain', ''))
         elif output.get('name') == 'stdout':

@@ -13,7 +13,7 @@ import nbformat
 from nbclient import NotebookClient
 from nbdev.clean import nbdev_clean
 from nbdev.doclinks import nbdev_export
-from notebooks import find_notebooks, is_raising, keeps_output, page_name, root
+from notebooks import find_notebooks, is_raising, keeps_output, page_name, root, show_error
 from readme import write_readme
 
 
@@ -57,7 +57,8 @@ def shorten_error(cell: nbformat.NotebookNode):
     error = cell.outputs[-1] if cell.outputs else {}
     if error.get('output_type') != 'error':
         raise AssertionError(f'this cell is marked `#| raises` and raised no error:\n{cell.source}')
-    error.traceback = [f'{error.ename}: {error.evalue}']
+    error.traceback = [show_error(error)]
+    error.evalue = error.traceback[0].removeprefix(f'{error.ename}: ')
 
 
 def execute(

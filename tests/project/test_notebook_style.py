@@ -9,7 +9,8 @@ import pytest
 from notebooks import DIRECTIVE, FRAMEWORKS, default_exp, find_notebooks, is_raising, needed, read_notebook, split_cell
 from synthetic import ROOT
 
-DIRECTIVES = re.compile(r'export|exporti|exports|hide|raises|eval: false|echo: false|code-fold: true|notest|default_exp [\w.]+')
+DIRECTIVES = re.compile(
+    r'export|exporti|exports|hide|raises|eval: false|echo: false|code-fold: true|code-summary: [\w ]+|notest|default_exp [\w.]+')
 MAX_IMAGE_BYTES = 60_000
 ADDRESS = re.compile(r'\bat 0x[0-9a-f]{6,}', re.IGNORECASE)
 ABSOLUTE = re.compile(r'(?<![\w.~/-])/(?:home|root|tmp|work|Users)/|\b[A-Z]:\\(?!n\b)', re.MULTILINE)
