@@ -258,13 +258,13 @@ class Page:
         return f"]({page_name(path).replace('.html', '.ipynb') if path.endswith('.ipynb') else path}{anchor})"
 
     def markdown(self, text: str) -> str:
-        "A markdown cell; a drawing is a part of the page: its links work, it takes on the page's colors, phones show `NAME-tall.svg`."
+        "A markdown cell; a drawing that is not a link is a part of the page: its links work, it takes on the page's colors, phones show `NAME-tall.svg`."
         def drawing(m):
             files = [o for o in (nbs/self.folder/f'{m[1]}.svg', nbs/self.folder/f'{m[1]}-tall.svg') if o.exists()]
             kinds = [' wide', ' tall'] if len(files) > 1 else ['']
             return '\n'.join(f'<div class="drawing{kind}">\n{o.read_text(encoding="utf-8").strip()}\n</div>'
                              for o, kind in zip(files, kinds, strict=True))
-        return re.sub(r'!\[[^\]]*\]\((\S+)\.svg\)', drawing, _link.sub(self.link, text))
+        return re.sub(r'(?<!\[)!\[[^\]]*\]\((\S+)\.svg\)', drawing, _link.sub(self.link, text))
 
     def source(self, code: str) -> str:
         "An exported cell: constants in full, definitions folded unless they are a part of the story, imports not at all."
