@@ -258,7 +258,7 @@ class Page:
         return f"]({page_name(path).replace('.html', '.ipynb') if path.endswith('.ipynb') else path}{anchor})"
 
     def markdown(self, text: str) -> str:
-        "A markdown cell; a drawing that is not a link is a part of the page: its links work, it takes on the page's colors, phones show `NAME-tall.svg`."
+        "A markdown cell; a drawing (not a badge) is inlined: its links work, it takes on the page's colors, phones show `NAME-tall.svg`."
         def drawing(m):
             files = [o for o in (nbs/self.folder/f'{m[1]}.svg', nbs/self.folder/f'{m[1]}-tall.svg') if o.exists()]
             kinds = [' wide', ' tall'] if len(files) > 1 else ['']

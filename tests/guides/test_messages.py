@@ -10,7 +10,7 @@ from timmdata import ImageDataset, create_loader, get_samples
 from timmdata.readers.class_map import ClassMapError
 from timmdata.readers.table import TableError
 
-pytestmark = pytest.mark.timeout(180)   # the first test may have to make the sample photos
+pytestmark = pytest.mark.timeout(180)   # the first test may make the sample photos
 
 
 @pytest.fixture
