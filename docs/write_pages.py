@@ -258,13 +258,13 @@ class Page:
         return f"]({page_name(path).replace('.html', '.ipynb') if path.endswith('.ipynb') else path}{anchor})"
 
     def markdown(self, text: str) -> str:
-        "Return a markdown cell; a drawing becomes part of the page: links work, it uses the page's colors, phones show `NAME-tall.svg`."
+        "Return a markdown cell; a drawing, not a badge, becomes part of the page: links and colors work, phones show `NAME-tall.svg`."
         def drawing(m):
             files = [o for o in (nbs/self.folder/f'{m[1]}.svg', nbs/self.folder/f'{m[1]}-tall.svg') if o.exists()]
             kinds = [' wide', ' tall'] if len(files) > 1 else ['']
             return '\n'.join(f'<div class="drawing{kind}">\n{o.read_text(encoding="utf-8").strip()}\n</div>'
                              for o, kind in zip(files, kinds, strict=True))
-        return re.sub(r'!\[[^\]]*\]\((\S+)\.svg\)', drawing, _link.sub(self.link, text))
+        return re.sub(r'(?<!\[)!\[[^\]]*\]\((\S+)\.svg\)', drawing, _link.sub(self.link, text))
 
     def source(self, code: str) -> str:
         "Return an exported cell: constants in full, definitions folded unless their code is shown, without imports."
@@ -289,7 +289,8 @@ class Page:
         tags = ['remove-input'] * ('echo: false' in directives)
         tags += ['hide-input'] * (is_folded or self.name != 'index' and all(isinstance(node, _imports) for node in ast.parse(text).body))
         tags += ['beside'] * (self.name == 'index' and has_picture)   # code and picture, or picture and table
-        prompts = {'mystnb': dict.fromkeys(['code_prompt_show', 'code_prompt_hide'], 'Drawing code')} if is_folded else {}
+        summary = next((d.partition(': ')[2] for d in directives if d.startswith('code-summary: ')), 'Drawing code')
+        prompts = {'mystnb': dict.fromkeys(['code_prompt_show', 'code_prompt_hide'], summary)} if is_folded else {}
         return {**cell, 'source': text, 'metadata': {'tags': tags, **prompts}, 'execution_count': None}
 
     def notebook(self) -> dict:

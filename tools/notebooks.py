@@ -2,6 +2,7 @@
 import ast
 import json
 import re
+import tempfile
 from configparser import ConfigParser
 from importlib.util import find_spec
 from pathlib import Path
@@ -54,6 +55,16 @@ def keeps_output(source: str) -> bool:
     return 'eval: false' in split_cell(source)[0] or any(find_spec(name) is None for name in needed(source))
 
 
+def is_raising(source: str) -> bool:
+    "Whether a code cell shows an error: `#| raises`. Jupyter runs on below it because of the tag that save.py writes."
+    return 'raises' in split_cell(source)[0]
+
+
+def show_error(output: dict) -> str:
+    "The type and message of a stored error, as a user sees it, but without the name of the temporary folder."
+    return re.sub(rf'{re.escape(tempfile.gettempdir())}/tmp\w+/', '', f"{output['ename']}: {output['evalue']}")
+
+
 def default_exp(nb: dict) -> str | None:
     "Return the module that `nb` exports to, such as `'loader'`, or None."
     for cell in nb['cells']:
@@ -78,7 +89,7 @@ def read_settings(base: Path = root) -> dict[str, str]:
 
 
 # nbdev_test skips cells with these flags; the flag is the name of the package that the cell imports
-FRAMEWORKS = frozenset(read_settings()['tst_flags'].split()) - {'notest'}
+FRAMEWORKS = frozenset(read_settings()['tst_flags'].split()) - {'notest', 'raises'}
 
 
 def site_url(base: Path = root) -> str:

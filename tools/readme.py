@@ -46,6 +46,7 @@ def render_output(output: dict, name: str, alt: str) -> tuple[str, bytes | None]
     if output['output_type'] == 'stream':
         text = ''.join(output['text']).rstrip('\n')
         return (f'```text\n{text}\n```', None) if output['name'] == 'stdout' and text else ('', None)
+    if output['output_type'] == 'error': return '```text\n' + '\n'.join(output['traceback']) + '\n```', None
     data = output.get('data', {})
     for mime, suffix in IMAGE_SUFFIX.items():
         if mime in data: return f'![{alt}]({name}.{suffix})', base64.b64decode(''.join(data[mime]))

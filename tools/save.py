@@ -13,7 +13,7 @@ import nbformat
 from nbclient import NotebookClient
 from nbdev.clean import nbdev_clean
 from nbdev.doclinks import nbdev_export
-from notebooks import find_notebooks, keeps_output, page_name, root
+from notebooks import find_notebooks, is_raising, keeps_output, page_name, root, show_error
 from readme import write_readme
 
 
@@ -52,24 +52,33 @@ def join_streams(outputs: list[nbformat.NotebookNode]) -> list[nbformat.Notebook
     return found
 
 
+def shorten_error(cell: nbformat.NotebookNode):
+    "Keep only the type and message of the error that a `#| raises` cell must have: a traceback has paths of this machine."
+    error = cell.outputs[-1] if cell.outputs else {}
+    if error.get('output_type') != 'error':
+        raise AssertionError(f'this cell is marked `#| raises` and raised no error:\n{cell.source}')
+    error.traceback = [show_error(error)]
+    error.evalue = error.traceback[0].removeprefix(f'{error.ename}: ')
+
+
 def execute(
     path: Path,   # the notebook
     timeout: int = 300,   # seconds per cell
     env: dict[str, str] | None = None,   # environment variables for the kernel, in addition to the current ones
 ) -> nbformat.NotebookNode:
-    "Run a notebook in a fresh kernel and return it with its outputs; the first failing cell raises CellExecutionError."
+    "Run a notebook in a fresh kernel and return it with its outputs; the first failing cell without `#| raises` raises CellExecutionError."
     nb = nbformat.read(path, as_version=4)
-    for cell in nb.cells:
-        if cell.cell_type == 'code' and keeps_output(cell.source):
-            cell.metadata['tags'] = ['skip-execution']
+    code = [cell for cell in nb.cells if cell.cell_type == 'code']
+    for cell in code:
+        cell.metadata['tags'] = ['skip-execution'] * keeps_output(cell.source) + ['raises-exception'] * is_raising(cell.source)
     client = NotebookClient(nb, timeout=timeout, kernel_name='python3', resources={'metadata': {'path': str(path.parent)}},
                             skip_cells_with_tag='skip-execution', extra_arguments=['--log-level=ERROR'])
     client.execute(env=kernel_env(env))
-    for cell in nb.cells:
-        cell.metadata.pop('tags', None)
-        cell.metadata.pop('execution', None)
-        if cell.cell_type == 'code':
-            cell.outputs = join_streams(cell.outputs)
+    for cell in code:
+        cell.metadata = nbformat.from_dict({'tags': ['raises-exception']} if is_raising(cell.source) else {})
+        cell.outputs = join_streams(cell.outputs)
+        if is_raising(cell.source):
+            shorten_error(cell)
     nb.metadata = nbformat.from_dict({'kernelspec': nb.metadata.get('kernelspec', {})})
     return nb
 
