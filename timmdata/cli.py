@@ -19,15 +19,6 @@ from typing import Any, TextIO
 
 from . import __version__
 
-# %% ../nbs/60_cli.ipynb #eb86c2ef
-def _say(text: Any, file: TextIO | None = None):
-    "Print a text, with control characters and characters that the terminal cannot show escaped."
-    from timmdata.core.faults import printable
-    file = file or sys.stdout
-    encoding = file.encoding or 'utf-8'
-    print(
-        printable(text, keep='\n').encode(encoding, 'backslashreplace').decode(encoding), file=file)
-
 # %% ../nbs/60_cli.ipynb #c88eddaa
 _COMMANDS = {}   # name → function, description, options, note
 
@@ -103,6 +94,15 @@ _FAULTS = (
     ('--skip', bool, False, 'Skip unreadable files and list them'),
     ('--exclude', list, None, 'File that lists names of files to leave out, as inspect writes it; can be repeated'))
 _INPUT_SIZE = '--input-size --size', int, 224, "Edge of the images in pixels"
+
+
+def _say(text: Any, file: TextIO | None = None):
+    "Print a text, with control characters and characters that the terminal cannot show escaped."
+    from timmdata.core.faults import printable
+    file = file or sys.stdout
+    encoding = file.encoding or 'utf-8'
+    print(
+        printable(text, keep='\n').encode(encoding, 'backslashreplace').decode(encoding), file=file)
 
 
 def _open(data: str, split: str | None, skip: bool, exclude: list[str]) -> dict[str, Any]:

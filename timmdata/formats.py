@@ -52,7 +52,7 @@ class FormatParts(NamedTuple):
     batch_transform: DeviceTransform
     batches: BatchSettings | TokenPlan
 
-
+# %% ../nbs/18_formats.ipynb #18f10002
 def _size_and_channels(
     input_size: int | Sequence[int], batch_size: int, mean: Any,
 ) -> tuple[tuple[int, int], int]:

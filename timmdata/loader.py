@@ -172,7 +172,7 @@ def create_loader(
     channels_last: bool = True,
     pin_memory: bool | None = None,
     cache: str | Mapping | None = None,
-) -> Loader:
+) -> Loader[tuple[torch.Tensor, ...]]:
     """Create a loader of normalized batches. With a map-style dataset they depend on the seed, not on the workers.
 
     A loader for training:
@@ -298,7 +298,7 @@ _FORMATS = {   # argument → format that it selects
 def make_loader(
     given: Arguments,
     kind: type[ImageFormat] | None = None,
-) -> Loader:
+) -> Loader[tuple[torch.Tensor, ...]]:
     """Check all arguments, then make the loader that they describe.
 
     Args:
@@ -336,7 +336,7 @@ def make_loader(
         return host
     return PrefetchLoader(host, device=given.device, batch_transform=batch_transform)
 
-
+# %% ../nbs/20_loader.ipynb #20b1000d
 def _finishes_batches(given: Arguments) -> bool:
     "Return whether the loader below a prefetcher finishes the batches: there is none, and the user did not do it."
     has_both = given.transform is not None and given.collate_fn is not None
@@ -464,7 +464,7 @@ NO_EFFECT: list[Refusal] = [
      'batch_size_choices, batch_choice_weights, num_batches, batch_schedule_epochs, '
      'batch_choice_schedule')]
 
-
+# %% ../nbs/20_loader.ipynb #20b10014
 def _check_together(given: Arguments, is_stream: bool):
     "Raise ValueError if arguments exclude each other; warn about arguments that have no effect."
     refuse_together(given, REFUSED, {'a stream': is_stream, 'a mixture': isinstance(given.dataset, Mixture)})
@@ -493,7 +493,7 @@ def _read_timm_forms(given: Arguments) -> Arguments:
         raise ValueError('mixup and a FastCollateMixup as collate_fn both mix: pass only one')
     return given.replace(collate_fn=None, mixup=given.collate_fn)
 
-
+# %% ../nbs/20_loader.ipynb #20b10018
 def _num_classes(dataset: Any) -> int | None:
     "Return the number of classes of a dataset; None if it is not known, or if a target transform may change it."
     if any(getattr(base, 'target_transform', None) is not None for base in base_datasets(dataset)):
@@ -633,7 +633,7 @@ def _parts_of(dataset: Any) -> list[Any]:
         found += _parts_of(one)
     return found
 
-
+# %% ../nbs/20_loader.ipynb #20b10023
 # types whose first sample can be checked without reading a file
 _CONTAINERS = list, tuple, range, Mapping, np.ndarray, torch.Tensor
 

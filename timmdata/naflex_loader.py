@@ -79,7 +79,7 @@ def create_naflex_loader(
     image_sizes: Any = None,
     drop_last: bool = False,
     **settings: Any,
-) -> Loader:
+) -> Loader[tuple[dict[str, torch.Tensor], torch.Tensor]]:
     """Create a loader of patch sequences with timm's arguments; it calls `create_loader(…, naflex=NaFlex(…))`.
 
     >>> from timmdata import ImageDataset, create_naflex_loader
