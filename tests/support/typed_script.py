@@ -1,12 +1,14 @@
 "A user's script for the type checker: its types, and mistakes that it finds. A mistake that it passes over is an unused comment: an error."
 from typing import assert_type
 
+from torch import Tensor
+
 from timmdata import ImageDataset, create_loader, relabel  # noqa: F401
 from timmdata.loaders import Loader
 
 dataset = ImageDataset('photos')
 train = create_loader(dataset, (3, 224, 224), 32, is_training=True, auto_augment='rand-m9-mstd0.5', seed=0)
-assert_type(train, Loader)
+assert_type(train, Loader[tuple[Tensor, ...]])
 for epoch in range(2):
     train.set_epoch(epoch)
     for images, targets in train:

@@ -425,7 +425,8 @@ class WritesItself(Once):
     def do(self): own_pipe().send_bytes(b'what is not an answer')
 
 
-@pytest.mark.parametrize('kind, message', [(DiesInTheMiddle, 'died .exit code -9'), (WritesItself, 'sent something other than its next answer')])
+@pytest.mark.parametrize('kind, message', [
+    (DiesInTheMiddle, 'died .exit code -9'), (WritesItself, 'sent something other than its next answer')])
 def test_a_worker_whose_pipe_is_in_disorder_is_replaced(tmp_path, kind, message):
     mark = tmp_path/'done'
     loader = create_loader(kind(16, 5, mark), 8, 4, num_workers=1, worker_type='processes', device='cpu', timeout=20, transform=pixels)
