@@ -261,19 +261,38 @@ def _pack(data, out, split, skip, exclude, check, **settings):
         _say(write_pack(dataset, out, name, **settings))
     _say(f"read it with ImageDataset({out!r})")
 
+# %% ../nbs/60_cli.ipynb #4bec224c
+def _describe_system() -> str:
+    "Format what a bug report needs, one line each; it names no files."
+    import multiprocessing
+    import platform
+    from timmdata.core.jpeg import resolve_backend
+    from timmdata.measure.machine import describe_machine, installed_version
+    found = describe_machine() | {name: installed_version(name) for name in ('numpy', 'timm')}
+    found |= {'system': platform.platform(), 'processes': multiprocessing.get_start_method(allow_none=True) or 'default',
+              'decoder': resolve_backend()}
+    return '\n'.join(f'{name}: {value}' for name, value in found.items())
+
 # %% ../nbs/60_cli.ipynb #4bec224b
 @_command(
     'doctor',
     'Find out what limits the loader on this machine, and how much other settings would help.',
-    _ANY_DATA, _SPLIT, *_FAULTS, _INPUT_SIZE,
+    ('data', str, None, f'{_ANY_DATA[3]}; only --report works without it'), _SPLIT, *_FAULTS, _INPUT_SIZE,
     ('--batch-size', int, 64, 'Samples per batch'),
     ('--num-workers', str, 'auto',
      "Number of workers; 0: load in the main thread; 'auto': depends on the cores"),
     ('--stages', bool, False, 'Only measure where the time goes; try no other settings'),
+    ('--report', bool, False, 'First print what a bug report needs: system, versions, cores and JPEG decoder'),
     note='For other settings, call timmdata.measure.diagnose(dataset, ...) in Python: it takes step_ms, seconds, '
          'num_images, rounds and all arguments of create_loader.')
-def _doctor(data, split, skip, exclude, input_size, batch_size, num_workers, stages):
+def _doctor(data, split, skip, exclude, input_size, batch_size, num_workers, stages, report):
     from timmdata.measure.diagnosis import diagnose, format_diagnosis
+    if report:
+        _say(_describe_system())
+        if data is None:
+            return
+    if data is None:
+        raise ValueError('DATA is missing: pass a folder, a tar or a table; without it, only --report works')
     if num_workers != 'auto':
         try:
             num_workers = int(num_workers)
