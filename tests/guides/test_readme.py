@@ -7,7 +7,9 @@ import time
 
 import pytest
 import torch
+import yaml
 from loader_parts import program, wait_until
+from notebooks import page_name
 from synthetic import ROOT
 
 import timmdata
@@ -23,6 +25,14 @@ def test_the_two_commands_that_ci_runs_are_here():
 def test_pictures_exist():
     pictures = re.findall(r'!\[[^\]]*\]\(([^)]+)\)', README)
     assert pictures and all((ROOT/picture).is_file() for picture in pictures)
+
+
+def test_guides_are_in_the_groups_of_the_sidebar():
+    groups = yaml.safe_load((ROOT/'docs/toc.yaml').read_text(encoding='utf-8'))
+    for group in ('Learn', 'Use', 'Solve', 'Look up'):
+        line, = re.findall(rf'^- \*\*{group}\*\*: (.*)$', README, re.MULTILINE)
+        pages = [page_name(path).removesuffix('.html') for path in re.findall(r'\(nbs/([^)#]*)', line)]
+        assert pages[:len(groups[group])] == groups[group], group   # after them, any other page
 
 
 @pytest.mark.timeout(120)
