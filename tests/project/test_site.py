@@ -266,7 +266,8 @@ SEARCHES = {   # what people type → the page that must come first
     'segmentation masks': 'guides/masks_and_boxes.html', 'num_workers': 'loader.html', 'resume': 'guides/train.html',
     'webdataset': 'readers/webdataset.html', 'bus error': 'guides/when_something_goes_wrong.html',
     'ImageDataset': 'datasets/image_dataset.html', 'migrate': 'guides/from_timm.html',
-    'out of memory': 'guides/when_something_goes_wrong.html', 'bounding boxes': 'guides/masks_and_boxes.html', 'multi gpu': 'guides/several_gpus.html'}
+    'out of memory': 'guides/when_something_goes_wrong.html', 'bounding boxes': 'guides/masks_and_boxes.html',
+    'multi gpu': 'guides/several_gpus.html'}
 
 
 def search(tab, base: str, query: str) -> list[str]:
