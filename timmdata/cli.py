@@ -97,7 +97,7 @@ _INPUT_SIZE = '--input-size --size', int, 224, "Edge of the images in pixels"
 
 
 def _say(text: Any, file: TextIO | None = None):
-    "Print a text, with control characters and characters that the terminal cannot show escaped."
+    "Print a text; escape control characters, and characters that the terminal cannot show."
     from timmdata.core.faults import printable
     file = file or sys.stdout
     encoding = file.encoding or 'utf-8'

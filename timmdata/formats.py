@@ -66,7 +66,7 @@ def _size_and_channels(
 
 
 def _make_followers(given: Arguments) -> Followers:
-    "Make what changes the fields that follow the image; all parts of the dataset must have the same fields."
+    "Make the objects that transform the fields that follow the image; all parts of the dataset need them."
     bases = base_datasets(given.dataset)
     images = [name for base in bases for name in getattr(getattr(base, 'reader', None), 'image_fields', ())]
     left_out = [name for name in images if name not in (given.follow or ())]
@@ -87,7 +87,7 @@ class ImageFormat:
     """Format batches of images of one size, or of one size per batch.
 
     Args:
-        given: Arguments of `create_loader`, without None where it stands for a value.
+        given: Arguments of `create_loader`, with each None that stands for a value replaced by it.
     """
 
     def __init__(self,
@@ -134,7 +134,7 @@ class ImageFormat:
     def _own(self) -> dict[str, Any]:
         names = 'transform', 'collate_fn', 'mixup', 'color_jitter_mode', 'valid_mask'
         own = {'input_size': self.size, **{name: getattr(self.given, name) for name in names}}
-        return {**own, 'follow': self.followers} if self.followers else own   # older states do not have it
+        return {**own, 'follow': self.followers} if self.followers else own   # older states lack it
 
     def plan(self,
         sampler: EpochSampler,
@@ -166,7 +166,7 @@ class ImageFormat:
 
         Args:
             dataset: Dataset; it may contain cached images.
-            sampler: Sampler that determines the order; None: that of a stream.
+            sampler: Sampler that determines the order; None: the dataset is a stream.
             batches: Batch settings, from `plan` if there is a sampler.
         """
         sizes = batches.schedule.input_sizes if batches.schedule else [self.size]
@@ -204,7 +204,7 @@ class CustomFormat(ImageFormat):
     """Format batches of whatever the user's transform returns.
 
     Args:
-        given: Arguments of `create_loader`, without None where it stands for a value.
+        given: Arguments of `create_loader`, with each None that stands for a value replaced by it.
     """
 
     def _make_settings(self):

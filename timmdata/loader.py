@@ -269,7 +269,7 @@ def create_loader(
         worker_type: 'threads', 'processes' or 'ray'; 'auto': threads for one worker or without fork (not in timm).
         threads_per_worker: Threads in each worker process (not in timm).
         prefetch_factor: Batches to load ahead, per process or for all threads; None: 2 (not in timm).
-        persistent_workers: Keep the workers between epochs; they begin the next one while one ends.
+        persistent_workers: Keep the workers between epochs; they start the next epoch early.
         use_multi_epochs_loader: Older timm setting to keep the workers; persistent_workers does the same.
         worker_seeding: Function that seeds a stream's reader; samples have their own seeds (timm: seeds workers).
         timeout: Seconds to wait for a batch from the workers; 0: no limit (not in timm).
@@ -338,7 +338,7 @@ def make_loader(
 
 # %% ../nbs/20_loader.ipynb #20b1000d
 def _finishes_batches(given: Arguments) -> bool:
-    "Return whether the loader below a prefetcher finishes the batches: there is none, and the user did not do it."
+    "Return whether the workers finish the batches: there is no prefetcher, and the user's code does not."
     has_both = given.transform is not None and given.collate_fn is not None
     is_finished = has_both and given.mean is None and not given.re_prob   # may be anything
     return not given.use_prefetcher and not is_finished
@@ -354,7 +354,7 @@ def _make_builder(
     is_early = in_workers is None and given.collate_fn is None and given.buffer is None and parts.sample_transforms
     draws_for = parts.batch_transform if is_early else None
     parts.batch_transform.is_for_cpu = given.device.type == 'cpu'
-    if given.collate_fn is None:   # which gets finished fields, and may return anything
+    if given.collate_fn is None:   # a collate_fn gets finished fields, and may return anything
         parts.batch_transform.followers = format.followers
     return BatchBuilder(samples, given.collate_fn, in_workers, given.valid_mask, own_transform, draws_for)
 
@@ -391,7 +391,7 @@ def _make_batches(
 
 # %% ../nbs/20_loader.ipynb #20f10002
 def _watch_transform(given: Arguments, format: ImageFormat) -> AssignedTransform | None:
-    "Warn about a transform that timm would drop; return what notices another one, which replaces the pipeline."
+    "Warn about a transform that timm would drop; return an object that notices a new one."
     if type(format) is not ImageFormat:
         return None   # these do not exist in timm
     if getattr(given.dataset, 'transform', None) is not None:
@@ -479,7 +479,7 @@ def _check_together(given: Arguments, is_stream: bool):
 
 # %% ../nbs/20_loader.ipynb #cefa5661
 def _read_timm_forms(given: Arguments) -> Arguments:
-    "Replace timm's alternative forms of arguments by the usual ones."
+    "Replace timm's alternative forms of arguments with the usual ones."
     check_whole('num_aug_splits', given.num_aug_splits, 0)
     dataset, num_aug_splits = without_splits(given.dataset, given.num_aug_splits)
     given = given.replace(dataset=dataset, num_aug_splits=num_aug_splits)
@@ -536,7 +536,7 @@ def _size_mixing(given: Arguments) -> Arguments:
 
 # %% ../nbs/20_loader.ipynb #cdb81b7c
 def _fill_defaults(given: Arguments, is_stream: bool) -> Arguments:
-    "Replace each None by its meaning for these arguments."
+    "Replace each None with its meaning for these arguments."
     found = {}
     is_training = given.is_training
     if given.shuffle is None:
@@ -639,7 +639,7 @@ _CONTAINERS = list, tuple, range, Mapping, np.ndarray, torch.Tensor
 
 
 def _check_dataset(dataset: Any, is_training: bool, needs_labels: bool):
-    "Raise an error unless the dataset yields samples, without reading its files; warn if it has no labels, but needs them."
+    "Raise an error unless the dataset yields samples, without reading files; warn if needed labels are missing."
     if isinstance(dataset, (str, PathLike)):
         path = os.fspath(dataset)
         raise TypeError(f'dataset is the path {path!r}: pass ImageDataset({path!r})')

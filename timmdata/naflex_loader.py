@@ -132,7 +132,7 @@ def create_naflex_loader(
         pin_memory: Use page-locked memory; None: if the device is CUDA (timm: True).
         img_dtype: Dtype of the patches.
         device: Device of the batches; None: the best one (timm: 'cuda').
-        persistent_workers: Keep the workers between epochs; they begin the next one while one ends.
+        persistent_workers: Keep the workers between epochs; they start the next epoch early.
         worker_seeding: Ignored: every sample has its own seed.
         patchify_channels_last: In a patch, the channel index changes fastest; False: slowest.
         mode: Mode of `NaFlex`: 'schedule' (timm's), 'native' or 'packed' (not in timm).

@@ -89,7 +89,7 @@ _RECIPES: dict[str, tuple[str, dict, dict, dict]] = {   # source, training, mixi
 
 # %% ../nbs/30_recipes.ipynb #b0313075
 class Recipe(NamedTuple):
-    """Hold the arguments of `create_loader`, without dataset and batch size.
+    """Hold the arguments of `create_loader`, except dataset and batch size.
 
     Args:
         source: Publication of the settings.

@@ -154,7 +154,7 @@ class BatchReader:
             deaths += self._ensure_producer()
             waited = time.monotonic() - began
             if deaths >= 6 and waited > _PATIENCE:
-                raise BatchBufferError(   # kills by the system come in bursts
+                raise BatchBufferError(   # the system often kills several times in a row
 f'the producer process died {deaths} times while making batch {number} (killed, or out of memory?)')
             if self.timeout and waited > self.timeout:
                 raise BatchBufferError(
@@ -405,7 +405,7 @@ class BatchBuffer(HostLoader):
         **settings: Arguments of `BufferSettings`.
     """
 
-    mixing = None   # mixing follows later, after the buffer
+    mixing = None   # batches are mixed later, after the buffer
 
     def __init__(self,
         loader: BatchLoader,

@@ -179,7 +179,7 @@ def _run_process(
     except (BatchBufferError, OSError):
         os._exit(1)   # training gets the same error
     if store.identity != identity:
-        os._exit(1)   # another producer took its place
+        os._exit(1)   # another producer took over
     code = 1
     try:
         threading.Thread(target=_end_after_training, args=(store,), daemon=True).start()

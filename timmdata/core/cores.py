@@ -113,7 +113,7 @@ def _work(todo: queue.SimpleQueue, ended: threading.Event):
                 answer.put((function(*args), None))
             except BaseException as error:
                 answer.put((None, error))
-            del entry, function, args, answer   # hold nothing while waiting
+            del entry, function, args, answer   # keep no references while waiting
     finally:
         ended.set()
 

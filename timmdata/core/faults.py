@@ -60,7 +60,7 @@ class ImageReadError(OSError):
     `named` and its own advice, or sets a different `advice`.
     """
     cause = ''    # the message without the name of the sample, for the log
-    advice = ''   # what to do, as sentences about Python; '' if there is none
+    advice = ''   # what to do in Python, as full sentences; '' if there is no advice
 
     @property
     def named(self) -> str:

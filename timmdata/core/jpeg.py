@@ -203,7 +203,7 @@ def decode_header(
 
     Args:
         data: Content of the file whose header was read.
-        header: Header from `read_header`, or the size that was cut.
+        header: Header from `read_header`, or the reduced size of a cut file.
         factor: 1, 2, 4 or 8: divides height and width, rounded up.
         backend: See `resolve_backend`.
         is_cut: Whether the data comes from `cut_below` and holds more rows than its header says.

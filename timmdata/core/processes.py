@@ -40,7 +40,7 @@ def leave_to_original(
     let_go: Callable[[Any], Any] = _forget,
     is_shared: bool = False,
 ):
-    """Make each forked copy of this program let go of an object that belongs to the original, until the object is gone.
+    """Make each forked copy of this program release an object of the original, while the object exists.
 
     Args:
         thing: A `multiprocessing` process, before or after its start, or another object.

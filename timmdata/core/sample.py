@@ -99,7 +99,7 @@ def refill(
         values: Dict of all values for a dict, otherwise a list; it may have more values than the container.
 
     Returns:
-        the container; a dict or a tuple if its type cannot be created
+        a container of the same type; a dict or a tuple if that type cannot be created
     """
     kind = type(container)
     if kind is dict:
@@ -133,7 +133,7 @@ def with_fields(
         changed: New values by field name, as in `fields_of`; new fields are appended.
 
     Returns:
-        a container as from `refill`; a tuple for a list
+        a container as returned by `refill`; a tuple in place of a list
     """
     fields = {**fields_of(sample), **changed}
     if isinstance(sample, Mapping):

@@ -54,7 +54,7 @@ def set_worker_info(
 def set_worker_dataset(
     dataset: Any,
 ):
-    """Replace the dataset of torch's own worker by the user's.
+    """Replace the dataset in torch's worker info with the user's.
 
     Args:
         dataset: Copy of the user's dataset in this worker.

@@ -79,7 +79,7 @@ class CacheSettings:
 
     @property
     def folder(self) -> Path:
-        "Return the folder of all caches of this user; in memory, where caches are removed, it has no other use."
+        "Return the folder of this user's caches; in memory, where caches are removed, it holds nothing else."
         directory = self.directory if self.directory is None else Path(expand_home(self.directory)).absolute()
         if self.where == 'disk':
             return directory or cache_dir()/'decoded'
@@ -143,7 +143,7 @@ def remove_unread(
 
 # %% ../../nbs/datasets/75_cache.ipynb #cf4320e8
 class CacheHold:
-    """Register a reader of a cache. Copies of a reader share it; a pickled reader, as in a worker, has None.
+    """Register a reader of a cache. Copies of it share the hold; a pickled one, as in a worker, has none.
 
     Args:
         root: Folder of the cache, in a private folder; removed with its last reader.

@@ -144,7 +144,7 @@ def get_samples(
                 made.rename(folder)
             except OSError:
                 if not _is_complete(folder):
-                    raise   # else another process was first
+                    raise   # otherwise, another process was first
     except OSError as error:
         raise OSError(f'cannot create the sample dataset in {folder}: {error}. '
                       'Set TIMMDATA_CACHE or root= to a writable folder') from error

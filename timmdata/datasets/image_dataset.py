@@ -69,7 +69,7 @@ class _Images:
 
     @property
     def classes(self) -> list[str]:
-        "Return the class names by index, as many as a model needs outputs; see `list_classes`."
+        "Return the class names by index, one for each output of a model; see `list_classes`."
         return list_classes(self.class_to_idx)
 
     @property
@@ -133,7 +133,7 @@ class ImageDataset(_Images, torch.utils.data.Dataset):
         on_error: On an unreadable file: 'raise', 'skip' or 'replace' (with a seeded random sample).
         replace_seed: Seed for choosing the replacement.
         max_retries: Replacements to try for one sample before raising an error.
-        exclude: Names to exclude, or their file.
+        exclude: Names to exclude, or a file that lists them.
         masks: Folder of masks with the same names except for the ending; `dataset[index]` is (image, target, mask), or
             (image, mask) without class folders. See `add_masks`; for a table, pass `mask_key`.
         **kwargs: Additional arguments for the reader, as in `ReaderSettings`: extensions, index_file; or table, input_key, ….

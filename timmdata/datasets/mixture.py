@@ -205,7 +205,7 @@ class Mixture(ConcatDataset):
 
     @property
     def classes(self) -> list[str]:
-        "Return the class names by index, as many as a model needs outputs."
+        "Return the class names by index, one for each output of a model."
         return list_classes(self.class_to_idx)
 
     def source_of(self,
@@ -237,7 +237,7 @@ def added_fields(
     dataset: Dataset,
     index: int,
 ) -> dict[str, int]:
-    """Return the fields that a dataset adds to the samples of those inside it.
+    """Return the fields that a dataset adds to the samples of the datasets inside it.
 
     Args:
         dataset: Any dataset; only a `Mixture` with `with_source` adds one.

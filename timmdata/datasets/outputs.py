@@ -125,7 +125,7 @@ def place_beside(
     name: str,
     is_folder: bool = True,
 ) -> Path:
-    """Return a path outside the data that can be written, as near to the data as possible.
+    """Return a path outside the data that can be written, as close to the data as possible.
 
     Args:
         folder: Folder of the data, with links resolved.

@@ -55,7 +55,7 @@ from ..readers.store import is_url
 FORMATS = 'keep', 'raw'
 _QUALITY = 90   # of JPEGs that are downscaled
 _SUBSAMPLING = '4:4:4', '4:2:2', '4:2:0'   # as Pillow numbers them
-# Others are the format in lower case
+# Other formats: their name in lower case
 _ENDINGS = {'JPEG': 'jpg', 'PPM': 'ppm', 'TIFF': 'tif', 'JPEG2000': 'jp2'}
 
 
@@ -281,7 +281,7 @@ def encode_fields(
 
 # %% ../../nbs/datasets/70_packing.ipynb #70a00009
 def _target_files(target: Any, values: Mapping[str, Any]) -> Iterator[tuple[str, bytes]]:
-    "Yield ending and content of the files of a target and of the values of additional fields."
+    "Yield extension and content of the files of a target and of the values of additional fields."
     described = {'fields': dict(values)} if values else {}
     if isinstance(target, Integral):
         yield 'cls', str(int(target)).encode()

@@ -213,7 +213,7 @@ class RelabeledDataset(Dataset):
 
     @property
     def classes(self) -> list[str]:
-        "Return the class names by index, as many as a model needs outputs."
+        "Return the class names by index, one for each output of a model."
         return list_classes(self.class_to_idx)
 
     def __len__(self) -> int:

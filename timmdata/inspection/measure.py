@@ -38,7 +38,7 @@ MEASURES = np.dtype([
     ('orientation', 'u1'),   # of EXIF, 1..8; 1: as stored
     ('contrast', 'f4'),   # standard deviation of the gray values 0..255
     ('format', 'S8'), ('mode', 'S8'),   # Pillow's names; empty: not known
-    ('error', 'S160'),   # why it cannot be read, UTF-8; empty: it can
+    ('error', 'S160'),   # why it cannot be read, UTF-8; empty: it can be read
 ])
 _SCALE = 128   # pixels of the longer edge of the picture that hash and contrast are taken from
 
@@ -48,7 +48,7 @@ def _digest(data: Any) -> int:
 
 
 def _header(image: Image.Image) -> dict[str, Any]:
-    "Read the header of an image. Even if EXIF or a later frame is damaged, the pixels may be complete."
+    "Read the header of an image. The pixels may be complete even if EXIF or a later frame is damaged."
     found = dict(
         width=image.width, height=image.height, format=image.format or 'decoded', mode=image.mode)
     found |= dict(orientation=1, frames=1)

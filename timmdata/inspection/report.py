@@ -122,7 +122,7 @@ def summarize(
         survey: Measures of all samples.
 
     Returns:
-        with values of JSON
+        with values that JSON can store
     """
     whole = survey.is_whole
     ratio = survey['width'][whole] / survey['height'][whole]

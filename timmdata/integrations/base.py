@@ -16,7 +16,7 @@ def base_class(
     module: str,
     name: str,
 ) -> Any:
-    """Return a framework's class to inherit from, or a stand-in that cannot be instantiated if it is not installed.
+    """Return a framework's class to inherit from, or a stand-in if the framework is not installed.
 
     Args:
         module: Dotted name of the framework's module.

@@ -49,7 +49,7 @@ class AcceleratedLoader(Loader, DataLoaderStateMixin):
     Args:
         loader: Loader from `create_loader`, for this rank's share.
         num_processes: Number of processes that share the dataset.
-        names: Names as in `rename_fields`; None: batches are not changed.
+        names: Names as in `rename_fields`; None leaves batches unchanged.
     """
 
     def __init__(self,
@@ -81,7 +81,7 @@ class AcceleratedLoader(Loader, DataLoaderStateMixin):
                 batch, following = following, next(batches, end)
                 self._ahead, self.end_of_dataloader = 1, following is end
                 if counts and following is end:
-                    sampler.running = epoch   # the inner loop has ended, this one has not
+                    sampler.running = epoch   # the inner loop has ended, but this one has not
                 yield batch if self.names is None else rename_fields(batch, self.names)
                 del batch
             self._ahead = 0
@@ -117,7 +117,7 @@ def create_accelerated_loader(
         input_size: Size of the images, as in `create_loader`.
         batch_size: Samples per batch, in each process.
         is_training: Shuffle and augment, as in `create_loader`.
-        names: Names as in `rename_fields`; None: batches are not changed.
+        names: Names as in `rename_fields`; None leaves batches unchanged.
         **settings: Arguments of `create_loader`.
     """
     num_processes, rank = accelerator.num_processes, accelerator.process_index
@@ -171,7 +171,7 @@ class LoaderState(TrainerCallback, ExportableState):
         kept = state.stateful_callbacks.setdefault(type(self).__name__, self.state())
         self.loader = train_dataloader
         if not state.global_step or args.ignore_data_skip:
-            return   # no sample was used yet, or the epoch starts over
+            return   # no sample has been used yet, or the epoch starts over
         saved = (kept[-1] if isinstance(kept, list) else kept)['attributes']['saved']
         if not saved:
             raise ValueError(

@@ -59,7 +59,7 @@ class ImageDataModule(LightningDataModule):
     def dataset(self,
         stage: str,
     ) -> Dataset | None:
-        """Return the dataset of a stage, created once.
+        """Return the dataset of a stage, creating it on first use.
 
         Args:
             stage: 'train', 'val', 'test' or 'predict'.
@@ -78,7 +78,7 @@ class ImageDataModule(LightningDataModule):
     def loader(self,
         stage: str,
     ) -> PrefetchLoader | list:
-        """Return the loader of a stage, created once, on the trainer's device and for its rank.
+        """Return the loader of a stage for the trainer's device and rank, creating it on first use.
 
         Args:
             stage: 'train', 'val', 'test' or 'predict'.

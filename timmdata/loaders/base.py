@@ -142,9 +142,9 @@ def _fixing(init: Callable) -> Callable:
 
 
 class Loader(Generic[_Batch]):
-    "Define what trainers need from a loader; each method passes the call to the loader below by default."
+    "Define what trainers need from a loader; by default, each method calls that of the wrapped loader."
     _is_fixed = False   # whether settings can no longer be assigned
-    loader: Any = None   # The loader below; None: this loader implements everything.
+    loader: Any = None   # The wrapped loader; None: this loader implements everything.
     dataset: Any = FromParts("The user's dataset.")
     sampler: Any = FromParts('Sampler of the order, such as an `EpochSampler`; None: unknown.')
     batch_sampler: Any = FromParts(

@@ -154,7 +154,7 @@ def check_state(
     check_form(state)
     was, now = ({name: text for name, text in one.items() if name not in adopted} for one in (state['settings'], settings))
     if 'changed_pixels' not in was:
-        now.pop('changed_pixels', None)   # an old state, saved before this was compared
+        now.pop('changed_pixels', None)   # an old state, from before this setting was compared
     if seed is not None:
         was['seed'], now['seed'] = str(state['seed']), str(seed)
     found = differences(was, now)

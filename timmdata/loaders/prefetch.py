@@ -119,14 +119,14 @@ def map_tensors(
     function: Callable[[torch.Tensor], torch.Tensor],
     value: Any,
 ) -> Any:
-    """Apply a function to every tensor in tuples, lists and dicts, also in those of your own types.
+    """Apply a function to every tensor in tuples, lists and dicts, including your own types.
 
     Args:
         function: Function that is called on every tensor.
         value: A batch, or a part of one.
 
     Returns:
-        the same structure with the results; what contains no tensor is not copied
+        the same structure with the results; parts without tensors are not copied
     """
     if isinstance(value, torch.Tensor):
         return function(value)
@@ -453,7 +453,7 @@ class PrefetchLoader(Loader):
             self.loader.host_batches(), on_device, self._stream, content=attrgetter('batch'))
 
     def _transform_of_pass(self) -> DeviceTransform:
-        "Return the batch transform, without what belongs to a pipeline that the dataset's own transform replaces."
+        "Return the batch transform, without the parts that the dataset's own transform replaces."
         transform = self.batch_transform
         return transform.without_pipeline() if self.has_own_transform else transform
 

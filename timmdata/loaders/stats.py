@@ -29,7 +29,7 @@ class LoaderStats:
         batches: Number of batches delivered.
         images: Number of images in these batches.
         startup: Seconds until the first batch, which the sums below do not include.
-        timed_images: Number of images, without those of the first batch.
+        timed_images: Number of images, not counting the first batch.
         waited: Seconds that the consumer waited for batches.
         worked: Seconds that the consumer worked between batches.
         ready: Finished batches that wait for the consumer; None: unknown.
@@ -154,7 +154,7 @@ class Meter:
         self._switch('waited')
 
     def stop(self):
-        "Record that the pass has ended or was left."
+        "Record that the pass has ended or was abandoned."
         self._switch(None)
 
     def stats(self,

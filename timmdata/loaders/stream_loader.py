@@ -197,7 +197,7 @@ def _digest(sample: Any) -> int:
 
 
 def _note_beginning(beginning: torch.Tensor, dataset: Iterable) -> Iterator[Any]:
-    "Iterate over a stream in a worker process, and note how it begins if it does not ask which worker this is."
+    "Iterate over a stream in a worker process, and record its first sample unless it asks for its worker."
     first, samples, has_asked = begin_stream(dataset)
     yield from first
     if first and not has_asked:
@@ -207,7 +207,7 @@ def _note_beginning(beginning: torch.Tensor, dataset: Iterable) -> Iterator[Any]
 
 
 class _WorkerStart:
-    "Prepare a worker process of a stream: one core, the user's function, and a note of how the stream begins."
+    "Prepare a worker process of a stream: one core, the user's function, a record of the first sample."
 
     def __init__(self, init: Callable[[int], None] | None, num_workers: int):
         self.init = init
@@ -259,7 +259,7 @@ def check_ranks(
 
 
 def _rank_seed(dataset: IterableDataset, seed: int) -> int:
-    "Return a seed for this rank, because each rank counts its random numbers from 0."
+    "Return a seed for this rank, because each rank numbers its samples from 0."
     reader = getattr(dataset, 'reader', dataset)
     rank, _ = getattr(reader, 'world', (0, 1))
     return sample_seed(seed, 0, rank) if rank else seed
@@ -369,7 +369,7 @@ class StreamLoader(FromBuilder, ForwardOnly):
         return begun
 
     def _compare_beginnings(self):
-        "Warn if two workers have begun with the same sample, of a stream that did not ask which worker it is in."
+        "Warn if two workers began with the same sample, and the stream did not ask for its worker."
         seen: dict[int, int] = {}   # digest → number of the worker
         for number, digest in enumerate(self._start.beginnings.tolist()):
             if not digest or seen.setdefault(digest, number) == number:

@@ -166,7 +166,7 @@ class Overlays:
         Returns:
             one per image, in the order of `batch_rows`
         """
-        if not self.followers:   # then images may be anything, such as patches
+        if not self.followers:   # without followers, images may be anything, such as patches
             return repeat(Overlay())
         has_views = not isinstance(fields['image'], torch.Tensor)
         followed = {name: value for name, value in fields.items() if name in self.followers.names}

@@ -134,7 +134,7 @@ def find_bottleneck(
     stages: Sequence[StageTime],
     noise: float,
 ) -> tuple[str, dict[str, float]]:
-    """Find the stage that takes the largest share of the time, from the time saved without each part of the work.
+    """Find the stage with the largest share of the time, given the time saved by leaving out each part.
 
     Args:
         left_out: Trials of the loader, each without a part of the work.
@@ -282,7 +282,7 @@ def _try(loaders: Mapping[str, Iterable], step_ms: float, rounds: int, seconds: 
 
 # %% ../../nbs/measure/20_diagnosis.ipynb #c59b3a7a
 def _with_more_cores(stages: Sequence[StageTime], is_thread_safe: bool, wanted_ms: float) -> str:
-    "Describe how many images more cores can load, how many training needs, and how the GIL limits threads."
+    "Describe the speed with more cores, the speed that training needs, and how the GIL limits threads."
     spent = {
         stage.name: (stage.cpu_ms, stage.wall_ms)
         for stage in stages if stage.name not in _OF_DEVICE}

@@ -38,7 +38,7 @@ def processor_name(
         cpuinfo: File in which Linux describes the processor.
 
     Returns:
-        Python's name of the processor if the file does not name it
+        the name that Python reports if the file has none
     """
     text = Path(cpuinfo).read_text(encoding='utf-8') if os.path.exists(cpuinfo) else ''
     about = dict(re.findall(r'^(.+?)\s*:\s*(.*)', text, re.MULTILINE))
@@ -190,7 +190,7 @@ def run_pass(
 
 
 def _since(before: float | None, now: float | None) -> float | None:
-    "Return the difference of two times, or None if one is unknown."
+    "Return the difference between two times; None if either is unknown."
     return None if before is None or now is None else now - before
 
 # %% ../../nbs/measure/00_machine.ipynb #72003682
@@ -229,12 +229,12 @@ class Trial:
     """Hold the speed of a loader, compared with the first one.
 
     Args:
-        name: Name of the difference.
+        name: Name of the loader, which says how it differs from the first one.
         speedup: Images per second divided by those of the first loader, median of the rounds.
         low: Smallest speedup of a round.
         high: Largest speedup of a round.
         images_per_s: Images per second, median of the rounds.
-        busy: Number of cores that it keeps busy; None: unknown.
+        busy: Number of cores that the loader keeps busy; None: unknown.
         others: Number of cores that other programs kept busy during the trial; None: unknown.
         rounds: Number of rounds that counted; 0: unknown.
     """

@@ -33,7 +33,7 @@ class StageTime:
 
     Args:
         name: Name of the stage.
-        cpu_ms: CPU time, median of the rounds.
+        cpu_ms: CPU time per image, median of the rounds.
         low_ms: Lowest CPU time of a round.
         high_ms: Highest CPU time of a round.
         wall_ms: Wall time, median; longer than the CPU time if the stage waits.

@@ -140,7 +140,7 @@ class BatchBuilder:
         collate_fn: Makes a batch from samples; None: `fast_collate`.
         batch_transform: Run by the worker; before `collate_fn` if there are sample transforms. None: not run.
         valid_mask: Append a mask of the valid samples, as in `with_valid_mask`.
-        own_transform: Finds a transform that replaces the sample transforms; None: none does.
+        own_transform: Finds a transform that replaces the sample transforms; None: there is none.
         draws_for: Batch transform that the loader's consumer applies, and for which the worker draws; None: the consumer draws.
     """
     sample_loader: SampleLoader
@@ -168,7 +168,7 @@ class BatchBuilder:
     def may_begin_early(self,
         has_copies: bool,
     ) -> bool:
-        """Return whether batches can be made before their pass begins: until then, user code cannot see a change.
+        """Return whether batches can be made before their pass begins: user code sees no change until then.
 
         Args:
             has_copies: Whether each worker has its own copies of the user's objects.
@@ -205,7 +205,7 @@ class BatchBuilder:
         """Return a builder for one of several threads.
 
         It does not seed the global random generators, because threads share them. Other generators of the user's objects
-        are copied. ValueError if this is not possible.
+        are copied. Raises ValueError if this is not possible.
         """
         loader = self.sample_loader.for_thread()
         return replace(self, sample_loader=loader, collate_fn=loader.state.roots.get('collate_fn'))
@@ -380,7 +380,7 @@ class BatchBuilder:
         return with_fields(batch, self.sample_loader.transform_of(bucket).join(followed, followers.collate))
 
     def _collate_by_user(self, keys: Sequence[SampleKey], samples: Sequence[Any]) -> Any:
-        "Call the user's function; its random numbers are keyed to the first sample of the batch."
+        "Call the user's function; its random numbers come from the key of the first sample of the batch."
         of_batch = -1 - keys[0].view   # negative, unlike the number of any view
         with self.sample_loader.global_numbers(keys[0], of_batch):
             return call_collate(self.collate_fn, samples)

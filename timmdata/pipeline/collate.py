@@ -165,7 +165,7 @@ class FastCollateMixup(Mixup):
     Args:
         mixup_alpha: Alpha of the Beta distribution for blending; 0: no blending.
         cutmix_alpha: Alpha of the Beta distribution for pasting; 0: no pasting.
-        cutmix_minmax: Range of box edges, share of the image's; replaces cutmix_alpha.
+        cutmix_minmax: Range of the box's edges, as a share of the image's edges; replaces cutmix_alpha.
         prob: Probability that a batch, pair or sample is mixed, 0..1.
         switch_prob: Probability of pasting if both are on, 0..1.
         mode: One draw per 'batch', 'pair' or 'elem'; 'half': as 'elem', but returns half of the rows.

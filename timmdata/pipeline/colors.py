@@ -52,7 +52,7 @@ def color_matrices(
     if not drawn.ops.any():
         return None
     turns = np.zeros(num)
-    # factors of p and its gray in M, of its gray in K; of the gray before the turn in M and in K
+    # a, b: factors of p and its gray in M; q: of its gray in K; old_b, old_q: of the gray before the turn
     a, b, q, old_b, old_q = np.zeros((5, num))
     a += 1
     for ops, factors in zip(drawn.ops, drawn.factors):

@@ -37,7 +37,7 @@ class Follower:
 
     - `also`: names of other fields that change with it
     - `stacks`: whether a batch has one tensor if the values of all samples have the same shape; False: always a list
-    - `pad`: whether the values of all samples are filled up to the same number of rows
+    - `pad`: whether the values of all samples are padded to the same number of rows
     """
 
     also: Sequence[Any] = ()
@@ -302,16 +302,16 @@ class Boxes(Follower):
     """Follow an image with its boxes; boxes that leave the image are dropped, with their rows in other fields.
 
     The boxes of a sample are (n, 4), in pixels of the image; in a table they are JSON. Each box is clipped to the visible part
-    of the image. If a policy turns the image, a box becomes the smallest one around the turned box. Batches have a list with
-    float32 (n, 4) for each sample.
+    of the image. If a policy rotates the image, a box becomes the smallest one around the rotated box.
+    Batches have a list with float32 (n, 4) for each sample.
 
     Args:
         format: 'xyxy' (left, top, right, bottom), 'xywh' (left, top, width, height) or 'cxcywh' (center, width, height).
         min_side: Shortest side in pixels of the result; smaller boxes are dropped.
         min_visible: Share of the area that must be visible, 0..1; other boxes are dropped.
         also: Names of other fields with one row per box, such as labels; their values do not change.
-        pad: Fill up the rows of all samples, with 0, or -1 in fields of integers: a batch has (N, most, 4), and a field with
-            the number of boxes of each sample, 'num_boxes' if the field is named 'boxes'.
+        pad: Pad all samples to the same number of rows, with 0 (-1 in integer fields): a batch has
+            (N, most, 4), and a field with the number of boxes of each sample, 'num_boxes' if the field is named 'boxes'.
     """
     format: str = 'xyxy'
     min_side: float = 1.
@@ -345,7 +345,7 @@ class Boxes(Follower):
     def _check(self, corners: np.ndarray, source: tuple[int, int]):
         height, width = source
         is_negative = (corners[:, 0] > corners[:, 1]).any(1)
-        # many are rounded
+        # many boxes are rounded, so one pixel outside is allowed
         is_outside = ((corners < -1) | (corners > (width + 1, height + 1))).any((1, 2))
         if len(corners) and corners.min() >= 0 and corners.max() <= 1 < min(source):
             raise ValueError('all numbers are between 0 and 1, but boxes are in pixels: multiply them by width and height')
@@ -383,7 +383,7 @@ class Boxes(Follower):
             around = np.stack([turned.min(1), turned.max(1)], 1)
             corners = around.clip(0, geometry.size[::-1])
             seen *= _area(corners) / np.maximum(_area(around), 1e-9)
-            is_cut = (corners != around).any((1, 2))   # parts outside the result do not come back
+            is_cut = (corners != around).any((1, 2))   # parts outside the result are lost
             turned[is_cut] = _all_corners(corners[is_cut])
         side = (corners[:, 1] - corners[:, 0]).min(1)
         kept = (side > 0) & (side >= self.min_side) & (seen >= needed)
@@ -405,8 +405,8 @@ class Points(Follower):
 
     The points of a sample are (n, 2), x and y, or (n, 3) with a third number that is 0 for invisible points; more dimensions
     may come before these. (0, 0) is the center of the first pixel. In a table they are JSON. A point that leaves the result
-    keeps its coordinates, which are then not in 0..width-1, 0..height-1, and its third number becomes 0. Batches have float32
-    (N, n, 2) or (N, n, 3).
+    keeps its coordinates, which are then outside 0..width-1, 0..height-1, and its third number becomes 0.
+    Batches have float32 (N, n, 2) or (N, n, 3).
 
     Args:
         swap: Pairs of points that are exchanged if the image is mirrored, such as [(0, 1)] for left and right eye.
@@ -494,7 +494,7 @@ class Followers:
     def using(self,
         objects: Mapping[Any, Any],
     ) -> 'Followers':
-        """Return followers with other copies of the user's objects.
+        """Return the same followers with different copies of the user's objects.
 
         Args:
             objects: Their copies, by the name of their field.
@@ -610,7 +610,7 @@ class Followers:
 
 
 def _pad(columns: Mapping[Any, list], name: Any, follower: Follower) -> dict[Any, torch.Tensor]:
-    "Fill up the rows of several fields to the same number, and count them."
+    "Pad several fields to the same number of rows, and count the rows."
     made = {}
     for field in (name, *follower.also):
         tensors = []

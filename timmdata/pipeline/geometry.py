@@ -85,7 +85,7 @@ class Geometry(NamedTuple):
 
     @property
     def is_mirrored(self) -> bool:
-        "Return whether left and right are exchanged; two flips turn the image by 180 degrees."
+        "Return whether left and right are exchanged; two flips rotate the image by 180 degrees."
         return self.hflip != self.vflip
 
     @property
@@ -130,7 +130,7 @@ class Geometry(NamedTuple):
     def move(self,
         points: Any,
     ) -> np.ndarray:
-        """Move points of the image to where they are in the result, or outside of it.
+        """Return where points of the image are in the result; they may be outside it.
 
         Args:
             points: (..., 2), x and y.
@@ -154,7 +154,7 @@ class Geometry(NamedTuple):
         at = move(points, self.crop_matrix)
         left, top, right, bottom = self.shown
         is_shown = (at >= (left, top)) & (at <= (right, bottom))
-        # an operation does not bring back a point that an earlier one moved out
+        # once an operation has moved a point out, no later one brings it back
         for step in self.policy_steps:
             at = move(at, step)
             is_shown &= (at >= 0) & (at <= self.size[::-1])

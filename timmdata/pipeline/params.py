@@ -291,10 +291,10 @@ def _shorter_edge(height: int, width: int, edge: int) -> tuple[int, int]:
     return (edge, longer) if height <= width else (longer, edge)
 
 # %% ../../nbs/pipeline/00_params.ipynb #e8c88191
-CROP = 0   # the sequence of a sample's random numbers for its crop and the policy's steps
-APPEARANCE = 1   # the sequence for flips and colors
-ERASING = 2   # the sequence for erasing
-MIXING = 3   # the sequence for mixing a batch, of its first sample
+CROP = 0   # random sequence for a sample's crop and the policy's operations
+APPEARANCE = 1   # random sequence for flips and colors
+ERASING = 2   # random sequence for erasing
+MIXING = 3   # random sequence for mixing a batch, from the key of its first sample
 
 # %% ../../nbs/pipeline/00_params.ipynb #ed740710
 def numbers_of(
@@ -302,12 +302,12 @@ def numbers_of(
     sequence: int,
     num_splits: int = 1,
 ) -> KeyedBatch:
-    """Return the random numbers of a batch, those of each key's `rng`.
+    """Return the random numbers of a batch: for each key, the numbers that its `rng` yields.
 
     Args:
         keys: Keys of the images, of one epoch and one seed.
         sequence: Number of the random sequence.
-        num_splits: Number of consecutive views that share the numbers of the first of them.
+        num_splits: Number of consecutive views that share the first one's numbers.
     """
     first = keys[0]
     indexes = np.array([key.index for key in keys])

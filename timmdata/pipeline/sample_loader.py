@@ -44,11 +44,11 @@ class SampleLoader:
 
     Args:
         dataset: Map-style dataset.
-        sample_transforms: One per size bucket, each fills the rows of a sample; empty: use `transform`.
+        sample_transforms: One per size bucket; each fills the rows of a sample. Empty: use `transform`.
         transform: Called on the image if there are no sample transforms; None: no change.
         shape: Shape of the images that a transform should return: (C, H, W).
         keys_globals: Seed the global random generators for each sample, for code that uses them.
-        state: State of the user's objects, set for each sample; None: of the dataset and the transforms.
+        state: State of the user's objects, set for each sample; None: that of the dataset and transforms.
         followers: Changes the fields that follow the image; not with a user-defined transform.
     """
     dataset: Dataset
@@ -129,7 +129,7 @@ class SampleLoader:
         return self.state.numbers(number, key.epoch, self.keys_globals)
 
     def for_thread(self) -> 'SampleLoader':
-        "Return a loader whose user's objects have their own random generators, and that does not seed the global ones."
+        "Return a loader whose user objects have their own generators, and that seeds no global ones."
         state = self.state.for_thread()
         own = {name: state.roots.get(name) for name in ('dataset', 'transform')}
         followers = self.followers.using(state.roots.get('follow', {}))

@@ -130,7 +130,7 @@ _REACH = {'bilinear': 1, 'bicubic': 2}   # how far a filter reaches, in pixels o
 
 
 def _part_shown(params: SampleParams, end: tuple[int, int]) -> tuple[int, tuple[int, int], tuple]:
-    "Return the crop rows, size and scale for the result up to `end`; all of it if torch cannot make a part."
+    "Return the crop rows, size and scale for the result up to `end`, or for all of it if torch needs that."
     *_, height, width = params.crop
     size = params.size
     reach = _REACH.get(params.interpolation)
@@ -337,8 +337,8 @@ class DecodeSettings:
     """Define how image files are decoded; raises ValueError if the backend is not installed.
 
     Args:
-        backend: JPEG decoder (see `resolve_backend`); 'pillow': timm's pixels; None: the fastest. Afterwards, this is the
-            decoder of whole photos, which defines the pixels: a state compares it.
+        backend: JPEG decoder (see `resolve_backend`); 'pillow': timm's pixels; None: the fastest. The
+            attribute names the decoder of whole photos, which defines the pixels; saved states compare it.
         scaled_decode: Decode at reduced size if the crop allows it; for training.
         decoder: The requested decoder, which may decode regions with the same pixels.
     """
@@ -357,7 +357,7 @@ class DrawnAppearance(NamedTuple):
     """Hold the flips and colors of a batch, divided between worker and device.
 
     Args:
-        here: For each sample, the flips of each of its rows, and what else the worker applies.
+        here: For each sample, the flips of each of its rows, and anything else that the worker applies.
         on_device: For each part of the sample transform, the columns of its images that are left for the device.
     """
     here: Sequence[Sequence[AppearanceParams]] = ()
@@ -465,7 +465,7 @@ class SampleTransform:
         Args:
             pixels: Pixels of the image; only its height and width are used.
             params: Parameters of the sample.
-            looks: Its flips; colors do not matter.
+            looks: Flips of the image; colors are ignored.
         """
         source = pixels.height, pixels.width
         return Geometry(source, self.params.size, params, looks.hflip, looks.vflip)
@@ -477,7 +477,7 @@ class SampleTransform:
         """Join the fields that follow the images, in the order of the images.
 
         Args:
-            samples: These fields of each sample.
+            samples: For each sample, the fields that follow its image.
             collate: Joins the fields of several images.
         """
         return collate(samples)

@@ -47,7 +47,7 @@ class View:
         interpolation: Name of the interpolation; 'random': bilinear or bicubic.
         hflip: Probability of a horizontal flip, 0..1.
         vflip: Probability of a vertical flip, 0..1.
-        color_jitter: Range 1 ± this: brightness, contrast, saturation (and hue).
+        color_jitter: Range of factors 1 ± this for brightness, contrast and saturation (and shifts for hue).
         color_jitter_prob: Probability of the color jitter, 0..1; None: always.
         grayscale_prob: Probability of a conversion to grayscale, 0..1.
         gaussian_blur_prob: Probability of a Gaussian blur, 0..1.

@@ -86,7 +86,7 @@ def batch_numbers(
         std: Standard deviation per channel.
 
     Returns:
-        name → array; what is not needed is not in it
+        name → array; arrays that are not needed are left out
     """
     # rounded once, as timm does
     numbers = {'statistics': (np.array([mean, std]) * 255).astype(np.float32)}
@@ -141,7 +141,7 @@ def change_colors(
     y = (k * average[:, None]).sum(2)[number][:, :, None]   # y: K·m
     for c in range(columns):   # no matrix product: a GPU may compute one in TF32
         part = m[:, :, None, :, c] * x[..., c, None]
-        y = part.add_(y)   # so that no more than two arrays of this size exist
+        y = part.add_(y)   # so that at most two arrays of this size exist
     return y.clamp_(0, 255)
 
 # %% ../../nbs/pipeline/27_whole_batch.ipynb #4d14498f
@@ -155,7 +155,8 @@ def change_lines(
     Args:
         x: uint8 (B, N, P, C).
         number: int64 (B, N): image number of each line, from 1; 0: no image.
-        numbers: Numbers from `batch_numbers`, on the device of x; a blur needs one image per B.
+        numbers: Numbers from `batch_numbers`, on the device of x; a blur requires B to be the number of
+            images.
 
     Returns:
         float32 of the same shape

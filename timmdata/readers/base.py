@@ -27,7 +27,7 @@ from .sample_table import LabelLists, SampleTable
 class Reader:
     "Define what a dataset needs from its source; a reader defines `__len__`, `__getitem__` and, if samples have names, `filename`."
     is_thread_safe: bool = False   # Whether several threads may read at the same time.
-    # Whether it reads from a store: `prefetch` does not wait and is called early.
+    # Whether it reads from a store; if so, `prefetch` does not wait and is called early.
     is_remote: bool = False
     class_to_idx: Mapping[str, int] = {}   # Class name → index; empty if there are no classes.
     targets: Any = None   # Targets of all samples, if known without reading any.
@@ -116,7 +116,7 @@ def open_file(
 def read_file(
     path: StrPath,
 ) -> bytes:
-    """Read a file, like `open_file`, in four system calls, each of which releases Python's lock.
+    """Read a file as `open_file` opens it, in four system calls, each of which releases Python's lock.
 
     Args:
         path: Path of a regular file.
@@ -128,7 +128,7 @@ def read_file(
         if len(data) == size:
             return data
         with open(number, 'rb', buffering=0, closefd=False) as file:
-            return data + file.read()   # it grows, or is huge
+            return data + file.read()   # the file has grown, or is huge
     finally:
         os.close(number)
 
@@ -136,7 +136,7 @@ def read_file(
 class Source:
     "Read bytes of files or objects, by number, offset and size; a source defines `read`."
     paths: Sequence[str] = ()   # Files or objects, by their numbers.
-    # The `Ranges` that it requests bytes from, of a store; None: files on this disk.
+    # The `Ranges` that requests its bytes from a store; None: files on the local disk.
     store: Any = None
 
     def read(self,
@@ -171,18 +171,18 @@ class ReaderFiles(Reader):
     """Read files below a root; `reader[index]` is `(bytes, target)`, then values of additional columns and the mask's file.
 
     Args:
-        root: Folder that the paths are relative to; a relative one is resolved now, in the working directory.
+        root: Folder that the paths are relative to; resolved now, if it is relative itself.
         samples: Paths, targets and additional columns.
         class_to_idx: Class name → index.
         source: Reads the spans of the samples; None: each sample is a file.
     """
     is_thread_safe = True
     split: Any = None   # Name of its split; None: the whole root.
-    # What samples are inside of: 'tars' or 'shards'; '': each is a file or an object.
+    # What contains the samples: 'tars' or 'shards'; '': each sample is a file or an object.
     container: str = ''
-    masks: 'ReaderFiles | None' = None   # Reads the file of the mask of each sample; None: there are no masks.
+    masks: 'ReaderFiles | None' = None   # Reads the mask file of each sample; None: there are no masks.
     has_target: bool = True   # Whether items have a target.
-    value_names: Sequence[str] = ()   # Names of the additional columns whose values items have.
+    value_names: Sequence[str] = ()   # Names of the additional columns whose values are in the items.
 
     def __init__(self,
         root: StrPath,
@@ -218,7 +218,7 @@ class ReaderFiles(Reader):
     def set_masks(self,
         masks: 'ReaderFiles',
     ):
-        """Let items end with the file of a mask; if no sample has a label, items have no target.
+        """Add the mask file at the end of each item; if no sample has a label, items have no target.
 
         Args:
             masks: Reads the mask of each sample, in the same order.
@@ -280,13 +280,13 @@ class ReaderFiles(Reader):
     def spans(self,
         index: int,
     ) -> Iterable[Sequence[int]]:
-        """Look up all places of the source that one sample is read from.
+        """Look up all spans of the source from which one sample is read.
 
         Args:
             index: Index of the sample.
 
         Returns:
-            as of `span`
+            spans as in `span`
         """
         return [self.span(index)]
 
@@ -384,7 +384,7 @@ def is_below(
     return not path.anchor and '..' not in path.parts and '\0' not in name
 
 # %% ../../nbs/readers/25_base.ipynb #c25checkinsid
-_PATH_MAX = 4096   # characters, of Linux; the others have less
+_PATH_MAX = 4096   # characters, on Linux; other systems allow fewer
 
 
 def check_inside(
@@ -432,7 +432,7 @@ def split_group(
         name: Name of a split.
 
     Returns:
-        lower case
+        the names, in lower case
     """
     if not isinstance(name, str):
         raise TypeError(

@@ -40,7 +40,7 @@ def _number(found: re.Match) -> str:
     except ValueError:
         # int() raises an error for more than 4,300 digits
         digits = ''.join(str(int(digit)) for digit in found[0]).lstrip('0')
-    # no name holds a 0, so a number comes before any text
+    # no name contains a NUL, so a number sorts before any text
     return f'\0{chr(min(len(digits), 0x10ffff))}{digits}'
 
 
@@ -60,7 +60,7 @@ _SHOW_NOTHING = frozenset('\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0')
 
 
 def _is_seen(char: str) -> bool:
-    "Return whether a character shows anything; controls, zero-width joiners and variation selectors do not."
+    "Return whether a character is visible; controls, zero-width joiners and variation selectors do not."
     is_variation = '\ufe00' <= char <= '\ufe0f' or '\U000e0100' <= char <= '\U000e01ef'
     return not is_variation and char not in _SHOW_NOTHING and unicodedata.category(char) not in ('Cc', 'Cf')
 
@@ -68,9 +68,9 @@ def _is_seen(char: str) -> bool:
 def unseen_form(
     text: str,
 ) -> str:
-    """Return the same form for names that look alike: without case, extra blanks and characters that show nothing.
+    """Return the same form for names that look alike: without case, extra spaces and invisible characters.
 
-    Visible differences other than case are kept: `m2` and `m²` have different forms.
+    Visible differences other than case remain: `m2` and `m²` have different forms.
 
     >>> from timmdata.readers.class_map import unseen_form
     >>> unseen_form(' Red\u00a0 fox') == unseen_form('red fox')
@@ -81,7 +81,7 @@ def unseen_form(
     """
     if not (text.isascii() and text.isprintable()):
         text = ''.join(char for char in text if char.isspace() or _is_seen(char))
-        # Unicode's caseless match: composed and decomposed letters are the same, before and after the case goes
+        # Unicode's caseless match: letters are decomposed before and after case folding
         text = unicodedata.normalize('NFD', unicodedata.normalize('NFD', text).casefold())
     return ' '.join(text.casefold().split())
 
@@ -100,7 +100,7 @@ def find_twins(
 
     Args:
         names: Names of classes, files or folders; those that are not strings have no twin.
-        known: Names among which the twins are searched; None: the same names.
+        known: Names among which to look for twins; None: the same names.
 
     Returns:
         name → the first other name that looks like it; a name that is itself in `known` has none
@@ -165,7 +165,7 @@ def class_order(
 def build_class_map(
     names: Iterable[str],
 ) -> dict[str, int]:
-    """Number the class names in natural order, from 0, and warn of names that look alike.
+    """Number the class names in natural order, from 0, and warn about names that look alike.
 
     >>> from timmdata.readers import build_class_map
     >>> build_class_map(['dog', 'cat', 'dog'])
@@ -206,7 +206,7 @@ def _read_pickle_map(data: bytes) -> Any:
 
 # %% ../../nbs/readers/10_class_map.ipynb #c10readcsvmap
 def _read_csv_map(text: str) -> dict[str, int]:
-    "Two columns, name and index, with or without a header line; the index may come first."
+    "Read two columns, name and index, with or without a header line; the index may come first."
     rows = [row for row in csv.reader(io.StringIO(text, newline=None)) if row]
     if any(len(row) != 2 for row in rows):
         raise ValueError('it must have two columns, class name and index')
@@ -276,7 +276,7 @@ def load_class_map(
 
     Args:
         class_map: Class name → index, or its file: .txt, .csv, .json, .pkl.
-        root: Root in which a relative path is looked up, too.
+        root: Another folder in which to look for a relative path.
 
     Returns:
         class_to_idx

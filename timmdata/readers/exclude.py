@@ -105,7 +105,7 @@ class ReaderRows(Reader):
     def prefetch(self,
         indexes: Sequence[int],
     ):
-        """Tell the other reader which of its samples are read next.
+        """Tell the wrapped reader which of its samples are read next.
 
         Args:
             indexes: Indexes of the samples of the next batch.
@@ -150,9 +150,9 @@ def exclude_samples(
         names: See `read_names`.
 
     Returns:
-        with the class indexes of the reader
+        a reader with the same class indexes
     """
-    # as in archives, on every system
+    # with slashes on every system, as in archives
     names = {name.replace(os.sep, '/') for name in read_names(names)}
     if not hasattr(reader, 'filename'):
         raise TypeError(

@@ -50,7 +50,7 @@ def set_img_extensions(
 
 # %% ../../nbs/readers/00_extensions.ipynb #c00checkexten
 def _each_extension(extensions: Extensions) -> tuple[str, ...]:
-    "Return extensions in lower case, each once."
+    "Return extensions in lower case, without duplicates."
     given = extensions.split(';') if isinstance(extensions, str) else list(extensions)
     if not given or any(
             not isinstance(one, str) or len(one) < 2 or one[0] != '.' for one in given):
@@ -67,7 +67,7 @@ def check_extensions(
         extensions: Extensions such as ('.jpg', '.webp'), or one string with `;` between them, like timm's `input_key`.
 
     Returns:
-        lower-case, each once
+        the extensions in lower case, without duplicates
     """
     checked = _each_extension(extensions)
     allow_extensions(checked)
@@ -138,14 +138,14 @@ def _other_types() -> frozenset[str]:
 
 @lru_cache(2)
 def _image_ending(extensions: tuple[str, ...]) -> re.Pattern:
-    "Match an extension of images that ends before the name does."
+    "Match an image extension that is followed by more characters."
     return re.compile(f'({"|".join(map(re.escape, extensions))})([^a-z0-9].*)', re.DOTALL)
 
 # %% ../../nbs/readers/00_extensions.ipynb #c00unreadtwo
 def unread_type(
     name: str,
 ) -> str | None:
-    """Return under which type a reader counts a file that it does not read.
+    """Return the type under which a reader counts a file that it does not read.
 
     >>> from timmdata.readers.extensions import unread_type
     >>> unread_type('a.HEIC'), unread_type('a.jpg?x=1'), unread_type('a'), unread_type('a.txt')
@@ -155,7 +155,7 @@ def unread_type(
         name: Name of a file, without its folder.
 
     Returns:
-        None: certainly not an image
+        the type; None if the file is certainly not an image
     """
     stem, ending = os.path.splitext(name.lower())
     if ending in IMG_EXTENSIONS:
@@ -181,7 +181,7 @@ _SYSTEM_FOLDERS = frozenset("""@eadir #recycle #snapshot @recycle @recently-snap
 def is_ignored(
     name: str,
 ) -> bool:
-    """Return whether readers skip a file or folder because of its name: hidden, or a folder of the system.
+    """Return whether readers skip a file or folder because of its name: hidden, or a system folder.
 
     Args:
         name: Name of a file or folder.

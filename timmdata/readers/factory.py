@@ -27,7 +27,7 @@ from .webdataset import ReaderWds
 from ..timm_names import find
 
 # %% ../../nbs/readers/90_factory.ipynb #7dfa8fad
-# the compressed ones for a clear error
+# compressed tars are included to get a clear error
 _TARS = ('.tar', '.tar.gz', '.tgz', '.tar.bz2', '.tar.xz', '.tar.zst')
 
 
@@ -77,7 +77,7 @@ def local_or_url(
 
 
 def _create(kind: type, settings: dict, *args: Any, **place: Any) -> Reader | StreamReader:
-    "Create a reader of a class; an unknown argument is an error that names the call."
+    "Create a reader of a class; an unknown argument raises an error that names the call."
     check_arguments('create_reader', settings, argument_names(kind))
     return kind(*args, **place, **settings)
 
@@ -99,7 +99,7 @@ def _create_named(prefix: str, name: str, root: Any, split: str | None,
         raise ImportError(f'{prefix}/{name} needs timm: {error}') from None
     reader: Any = _create(kind, settings, root=root, name=name, split=split)
     if prefix == 'tfds':
-        reader.world = reader.dist_rank, reader.dist_num_replicas   # as a StreamReader's
+        reader.world = reader.dist_rank, reader.dist_num_replicas   # as in a StreamReader
     return reader
 
 # %% ../../nbs/readers/90_factory.ipynb #90a00011
@@ -148,7 +148,7 @@ def create_reader(
     (80, 'val/astronaut/0000.jpg', 0)
 
     Args:
-        name: 'hfds/…', 'hfids/…', 'tfds/…', 'wds/…', 'folder' or 'tar'; any other name detects what is at the root.
+        name: 'hfds/…', 'hfids/…', 'tfds/…', 'wds/…', 'folder' or 'tar'; any other: chosen by the root.
         root: A folder, a tar, a file that lists samples, or a dataset of Hugging Face's `datasets`.
         split: See `resolve_split` and `ReaderTable`.
         table: A file or data frame that lists samples, with paths relative to the root.

@@ -156,7 +156,7 @@ def index_path(
         kind: Prefix of the file name in the cache folder.
 
     Returns:
-        None: not kept
+        the path; None if the index is not kept
     """
     if index_file is None and not is_url(root):
         return None
@@ -189,7 +189,7 @@ def keep_arrays(
             if str(arrays['key']) == key:
                 return index_of(arrays)
     except Exception:
-        pass   # absent or stale, or damaged: numpy, zipfile and zlib raise a dozen kinds
+        pass   # absent or stale, or damaged: numpy, zipfile and zlib raise a dozen kinds of errors
     index = make()
     path.parent.mkdir(parents=True, exist_ok=True)
     with replace_file(path) as file:
@@ -324,7 +324,7 @@ def _class_names(index: FileIndex, not_classes: Collection[str]) -> list[str]:
 
 def _warn_passed_over(where: str, index: FileIndex, inside: Mapping[str, bool], names: Sequence[str],
                       class_to_idx: Mapping[str, int], not_classes: Collection[str]):
-    "Warn of folders without images next to folders with images; of nested ones, only of the topmost."
+    "Warn about folders without images next to folders with images; if nested, only about the topmost."
     with_images = set()
     for number in np.unique(np.asarray(index.table.targets)):
         folder = index.folders[number]
@@ -375,7 +375,7 @@ _MOST_TYPES = 12
 
 
 def _counted(left_out: Mapping[str, int]) -> str:
-    "List types and their numbers of files; if there are many types, those with the most files."
+    "List types with their file counts; if there are many types, those with the most files."
     most = sorted(left_out.items(), key=lambda item: (-item[1], item[0]))[:_MOST_TYPES]
     def shown(what: str) -> str:
         return repr(what) if what.startswith('.') and any(map(str.isspace, what)) else printable(what)
@@ -388,13 +388,13 @@ def _types(left_out: Iterable[str]) -> list[str]:
 
 
 def _needs_rename(left_out: Iterable[str]) -> bool:
-    "Return whether some files have a name that no argument can choose."
+    "Return whether some files have names that `extensions=` cannot select."
     return bool({*left_out} - {*_types(left_out), LINKS, DEMO})
 
 
 def _warn_left_out(where: str, left_out: Mapping[str, int], lost: Mapping[str, int],
                    class_to_idx: Mapping[str, int]):
-    "Warn of files that are not read, and of folders with images but without a class index."
+    "Warn about files that are not read, and about folders with images but without a class index."
     if left_out:
         advice = []
         if _types(left_out):
@@ -444,7 +444,7 @@ def label_samples(
         index: Index of folders or archives.
         inside: bool for each folder: whether it belongs to the split.
         class_map: Class name → index, or a file of it; None: from folder names.
-        root: Folder in which a relative class map is looked up, too.
+        root: Another folder in which to look for a relative class map.
         where: The split, for messages.
         extensions: Extensions, as passed by the user; None: warn about other types.
         not_classes: Folders that are not classes, since they only contain others.

@@ -34,7 +34,7 @@ from .sample_table import SampleTable
 def list_folder(
     folder: StrPath,
 ) -> tuple[list[str], list[str]]:
-    """List the names in a folder, without hidden ones and the folders of the system.
+    """List the names in a folder, without hidden names and system folders.
 
     Args:
         folder: Folder to list, or its URL.
@@ -63,7 +63,7 @@ def _is_output(files: Iterable[str]) -> bool:
 
 
 def _is_demo_picture(path: str) -> bool:
-    "Return whether a file is a picture that Matplotlib drew: such a picture has its name at the beginning."
+    "Return whether Matplotlib drew a picture: it writes its own name at the beginning of the file."
     try:
         with open(path, 'rb') as file:
             begin = file.read(512)
@@ -89,7 +89,7 @@ def holds_images(
 def may_hold_images(
     folder: StrPath,
 ) -> bool:
-    """Return whether a folder contains files that may be images, or folders in which there may be some.
+    """Return whether a folder contains files that may be images, or subfolders that may contain such files.
 
     Args:
         folder: Folder to look into, or its URL.
@@ -195,7 +195,7 @@ def resolve_split(
 
 # %% ../../nbs/readers/30_folder.ipynb #4151ed8d
 def _count_unread(files: Sequence[str], has_images: bool) -> Counter:
-    "Count the files in a folder that may be images, by type; `has_images`: the folder contains others that are read."
+    "Count files that may be images, by type; `has_images`: the folder also contains images that are read."
     if not has_images and _is_output(files):
         return Counter({OUTPUT: 1})
     return Counter(filter(None, map(unread_type, files)))
@@ -207,7 +207,7 @@ class _Listing(NamedTuple):
     stamp: tuple[int, int]
     folders: list[tuple[str, str]]   # Path, and where it leads if it is a link, else ''; sorted.
     table: SampleTable   # Its images, sorted.
-    left_out: Counter   # Type → files that may be images and are not read.
+    left_out: Counter   # Type → number of files that may be images and are not read.
 
 
 def _in_order(paths: Iterable[str]) -> list[str]:
@@ -456,7 +456,7 @@ class ReaderImageFolder(ReaderFiles):
     Args:
         root: Folder of class folders, or of split folders that contain them.
         split: See `resolve_split`; None: the whole root.
-        class_map: Class name → index, or its file; others are left out.
+        class_map: Class name → index, or its file; other classes are left out.
         extensions: Extensions of images; None: `get_img_extensions()`.
         index_file: File that keeps the index for next time, see `index_folder`.
     """

@@ -56,7 +56,7 @@ def list_masks(
 # %% ../../nbs/readers/93_masks.ipynb #m93pair0
 class _Name(NamedTuple):
     "Hold a name without its extension."
-    split: str   # First of the common names of its split; '': it is in no folder of a split.
+    split: str   # First of the common names of its split; '': it is not in a split folder.
     rest: str   # Name below the folder of the split.
 
 
@@ -81,8 +81,8 @@ class MaskPairs(NamedTuple):
     Args:
         masks: All masks.
         rows: int64, one per image: the index of its mask; -1: it has none.
-        several: Index of an image with several masks → their indexes.
-        shared: Index of a mask that several images have → their indexes.
+        several: Index of an image with several masks → indexes of the masks.
+        shared: Index of a mask that several images share → indexes of the images.
         unused: Indexes of the masks without an image, except for those of other splits.
         elsewhere: Indexes of the masks of other splits.
     """
@@ -218,7 +218,7 @@ def add_masks(
     reader: Any,
     masks: StrPath,
 ) -> ReaderFiles:
-    """Return a reader whose items end with the file of a mask; without any label, they have no target.
+    """Return a reader whose items end with the mask file; if no sample has a label, items have no target.
 
     `ImageDataset` calls it for `masks=`.
 

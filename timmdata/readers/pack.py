@@ -96,7 +96,7 @@ class JsonLists:
 def index_arrays(
     index: SampleTable,
 ) -> dict[str, np.ndarray]:
-    """Return the arrays that are written of an index: file name → array.
+    """Return the arrays in which an index is saved: file name → array.
 
     Args:
         index: Index whose column 'row' has dtype `ROW`.
@@ -117,7 +117,7 @@ def index_arrays(
 def index_of_arrays(
     arrays: Mapping[str, np.ndarray],
 ) -> SampleTable:
-    """Build an index from its arrays, without copies, and check that they fit together.
+    """Build an index from its arrays without copying, and check that they are consistent.
 
     Args:
         arrays: Arrays, as `index_arrays` returns them.
@@ -175,7 +175,7 @@ def open_index(
         folder: Folder written by `save_index`.
 
     Returns:
-        memory-mapped
+        the index, memory-mapped
     """
     files = {name: Path(folder)/f'{name}.npy' for name in _INDEX_FILES}
     try:
@@ -266,7 +266,7 @@ def read_pack(
         root: Folder of a pack.
 
     Returns:
-        None: not a pack
+        the description, or None if the folder is not a pack
     """
     path = _info_path(root)
     if not os.path.isfile(path):
@@ -303,7 +303,7 @@ def _check_shards(root: str, shards: Sequence[str], sizes: Sequence[int]):
 
 # %% ../../nbs/readers/65_pack.ipynb #65a0000b
 class _IndexedReader(ReaderFiles):
-    "Read samples from shards; the column 'row' has the place of each."
+    "Read samples from shards; the column 'row' says where each one is."
     container = 'shards'
 
     def span(self,
@@ -329,7 +329,7 @@ class ReaderPack(_IndexedReader):
     Args:
         root: Folder of the pack.
         split: One of its splits; None: the only one.
-        class_map: Class name → index, or its file; others are left out.
+        class_map: Class name → index, or its file; other classes are left out.
         cache_dir: Folder for local copies of a store's shards; None: no copies.
         cache_limit: Maximum size of all copies, bytes or a string such as '200GB'.
     """
@@ -351,7 +351,7 @@ class ReaderPack(_IndexedReader):
         if split is None and len(splits) > 1:
             raise ValueError(f'{root} has the splits {listed(splits)}: pass one of them as split=')
         self.split = next(iter(splits)) if split is None else choose_split(splits, split, root)
-        self._copy: Path | None = None   # of the index of a store: its folder on this disk
+        self._copy: Path | None = None   # for a store: local folder with a copy of the index
         self.info = splits[self.split]
         shards = info['splits'][self.split]['filenames']
         _check_shards(root, shards, self.info['shard_bytes'])
@@ -444,7 +444,7 @@ class ReaderPack(_IndexedReader):
             index: Index of the sample.
 
         Returns:
-            as `span`: of its image, then of its additional files
+            one span for its image, then one for each additional file
         """
         shard, *_ = place = self.span(index)
         files = self.samples.columns['files'][index].tolist() if 'files' in self.samples.columns else []

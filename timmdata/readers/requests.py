@@ -34,7 +34,7 @@ from .store import ObjectChanged, Stored, StoreLimits, find_objects, open_store,
 from .store import request_loop, split_url, wait_for
 
 # %% ../../nbs/readers/27_requests.ipynb #57000035
-_GAP, _JOINED = 4096, 1_000_000   # bytes that may be read although not needed; most bytes of a joined request
+_GAP, _JOINED = 4096, 1_000_000   # bytes: gap that may be read unneeded; most in a joined request
 _STALE = 60.   # seconds until unread bytes may be dropped
 
 Span = tuple[int, int, int]   # number of the object, offset, size
@@ -74,7 +74,7 @@ class StoreCounts:
         retries: Requests that were repeated after an error.
         asked_again: Requests that were repeated on a second connection.
         bytes_asked: Bytes of the requested samples.
-        bytes_read: Bytes received: with gaps, without repetitions.
+        bytes_read: Bytes received, including gaps but not repeated requests.
     """
     requests: int = 0
     retries: int = 0
@@ -98,7 +98,7 @@ class _Part:
     "A span that was requested or has arrived."
     group: _Group
     answer: asyncio.Future
-    expected: int = 0   # number of announcements that were not read yet
+    expected: int = 0   # number of announced reads that have not happened yet
     readers: int = 0   # number of readers that wait for it now
     since: float = 0.   # time at which it arrived
 
@@ -106,8 +106,8 @@ class _Part:
 class _Requests:
     """The requests of one `Ranges` in this process.
 
-    Everything here is changed only in the thread of the requests. `parts` has each span that is waiting, in flight or
-    received, and no failed ones. `num_bytes` counts the started groups with a span in `parts`.
+    This state is changed only in the request thread. `parts` has each span that is waiting, in flight or
+    received, but no failed ones. `num_bytes` counts the started groups with a span in `parts`.
     """
 
     def __init__(self, url: str, objects: Sequence[Stored], limits: StoreLimits):
@@ -150,7 +150,7 @@ class _Requests:
             self.forget(span, part)
 
     def forget(self, span: Span, part: _Part):
-        "Count one announcement less; drop the span if it has no reader and no announcement left."
+        "Remove one announcement; drop the span if no reader and no announcement is left."
         part.expected = max(part.expected - 1, 0)
         if not part.readers and not part.expected:
             self._drop(span, part)
@@ -166,7 +166,7 @@ class _Requests:
             self.num_bytes -= group.stop - group.start
 
     def _start_more(self):
-        "Start requests as far as the limits allow."
+        "Start as many requests as the limits allow."
         while self.waiting and len(self.tasks) < int(self.allowed):
             group = self.waiting[0]
             if not group.is_started and group.num_left:
@@ -216,7 +216,7 @@ class _Requests:
                     part.answer.set_result(data[at:at + size])
         except Exception as error:
             is_other = isinstance(error, (FileNotFoundError, ObjectChanged))
-            # part of an object: an archive of many samples
+            # only part of an object was requested, so it is an archive of many samples
             if is_other and num_bytes < self.objects[group.number].size:
                 error = SourceError(str(error))
             for span, part in zip(group.spans, parts):
@@ -288,7 +288,7 @@ class Ranges(Source):
 
     @property
     def store(self) -> 'Ranges':
-        "Return this object, as `Source` says."
+        "Return this object, as `Source` requires."
         return self
 
     @property
@@ -342,7 +342,7 @@ class Ranges(Source):
     def forget(self,
         span: Span,
     ):
-        """Cancel one prefetch, without waiting; one that is being sent may stay for a minute.
+        """Cancel one prefetch, without waiting; the bytes of a request in flight may be kept for a minute.
 
         Args:
             span: Object, offset and size of a prefetched span that was read from a local copy.
@@ -361,7 +361,7 @@ class Ranges(Source):
             number: Number of the object.
 
         Returns:
-            seekable; `name` is the URL
+            a seekable file, whose `name` is the URL
         """
         return _ObjectFile(Ranges(self.url, [self.objects[number]], self.limits))
 
@@ -431,7 +431,7 @@ def keep_objects(
         keys: Names of objects below it; missing ones are left out.
 
     Returns:
-        folder of the copies; each has the last part of its name
+        folder of the copies; each is named after the last part of its key
     """
     found = [item for item in find_objects(url, keys) if item is not None]
     name = hashlib.blake2b(repr((url, found)).encode(), digest_size=8).hexdigest()
@@ -506,7 +506,7 @@ def open_object(
         url: URL of an object.
 
     Returns:
-        seekable; `name` is the URL
+        a seekable file, whose `name` is the URL
     """
     return open_ranges(url, ['']).open(0)
 

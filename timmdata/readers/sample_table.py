@@ -91,7 +91,7 @@ class LabelLists:
     def select(self,
         rows: np.ndarray,
     ) -> 'LabelLists':
-        """Return the lists of some of the samples.
+        """Return the lists of the selected samples.
 
         Args:
             rows: int64 sample indexes, in any order.
@@ -208,7 +208,7 @@ class SampleTable:
             own = self.targets
             targets = own.select(rows) if isinstance(own, LabelLists) else own[rows]
         bounds = np.concatenate([[0], self.ends])   # row k is paths[bounds[k]:bounds[k + 1]]
-        runs = np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1)   # of rows side by side
+        runs = np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1)   # of adjacent rows
         pieces = [self.paths[bounds[run[0]]:bounds[run[-1] + 1]]
                   for run in runs if len(run)]
         paths = pieces[0] if len(pieces) == 1 else np.concatenate([self.paths[:0], *pieces])

@@ -97,7 +97,7 @@ def not_found(
     path: StrPath,
     similar: str | None = None,
 ) -> FileNotFoundError:
-    """Return the error for a path at which nothing exists; it says where a relative path was looked for.
+    """Return the error for a path that does not exist; it says where a relative path was looked for.
 
     Args:
         what: What should be there, such as 'folder'.
@@ -105,7 +105,7 @@ def not_found(
         similar: Path that exists and looks the same, such as one in another Unicode form.
     """
     given = os.fspath(path)
-    # in quotes, blanks at the ends are visible
+    # quotes make spaces at the ends visible
     shown = printable(given) if given == given.strip() else repr(given)
     message = f'there is no {what} {shown}'
     if re.match(r'[A-Za-z]:[\\/]', given) and os.name != 'nt':
@@ -142,12 +142,12 @@ def _tag(what: Any) -> int:
         hashlib.blake2b(str(what).encode(), digest_size=8).digest(), 'little', signed=True)
 
 # %% ../../nbs/readers/26_store.ipynb #57000017
-# processes in which obstore has started its threads, this one's parents among them
+# processes in which obstore has started its threads, including parents of this process
 _used_in: set[int] = set()
 
 
 class _ObStore:
-    "A store of obstore."
+    "Send requests to a store with obstore."
 
     def __init__(self, url: str):
         if _used_in - {os.getpid()}:
@@ -192,7 +192,7 @@ class _ObStore:
 
 # %% ../../nbs/readers/26_store.ipynb #57000019
 class _FsspecStore:
-    "A store of fsspec."
+    "Send requests to a store with fsspec."
 
     def __init__(self, url: str):
         fsspec = optional('fsspec', url)
@@ -252,7 +252,7 @@ def open_store(
         url: URL of a bucket, or of a folder in one.
 
     Returns:
-        do not pickle it or use it after a fork: open another one there
+        the store; do not pickle it or use it after a fork, but open a new one
     """
     scheme = check_url(url).partition('://')[0].lower()
     return (_ObStore if scheme in _OBSTORE else _FsspecStore)(url)
@@ -260,7 +260,7 @@ def open_store(
 # %% ../../nbs/readers/26_store.ipynb #57000023
 @cache
 def _loop_of(pid: int) -> asyncio.AbstractEventLoop:
-    "Return the loop of this process, which fsspec runs; at exit, it gets time to cancel open requests."
+    "Return the loop of this process, which fsspec runs; at exit, the loop gets time to cancel open requests."
     fsspec = import_module('fsspec.asyn')
     loop = fsspec.get_loop()
     end_with(fsspec.iothread[0], _let_run, loop, threading.Event())
@@ -270,7 +270,7 @@ def _loop_of(pid: int) -> asyncio.AbstractEventLoop:
 def _let_run(loop: asyncio.AbstractEventLoop, done: threading.Event):
     """Let the loop run until open requests are canceled.
 
-    A response that arrives after Python has ended aborts the program: 1 of 120 programs with open requests did.
+    A response that arrives after Python has ended aborts the program; this happened to 1 of 120 programs.
     """
     loop.call_soon_threadsafe(loop.call_later, 0.2, done.set)
     done.wait(5)
@@ -335,9 +335,9 @@ class StoreLimits:
 
     Args:
         num_requests: Requests at the same time; 64 allow 2,000 samples/s at 30 ms.
-        max_bytes: Bytes that are requested, or received and not read yet.
+        max_bytes: Bytes that are in flight, or received and not read yet.
         deadline: Seconds until a request without a response is an error.
-        ask_again: Seconds until a request is repeated on a second connection; for a large response, more.
+        ask_again: Seconds until a request is repeated on a second connection; longer for a large response.
     """
     num_requests: int = 64
     max_bytes: int = 256_000_000
@@ -384,7 +384,7 @@ _SLOW = 1_000_000   # bytes/s of a slow connection: the deadline grows with the 
 
 
 class ObjectChanged(OSError):
-    "An object is not the one that was indexed."
+    "An object has changed since it was indexed."
 
 
 def _ignore(event: str):
@@ -452,7 +452,7 @@ _answers: ContextVar[dict | None] = ContextVar('answers', default=None)   # ques
 
 @contextmanager
 def ask_once() -> Iterator[None]:
-    "Send each request about stores once while the block runs, so a reader sees one state of a store."
+    "Send each lookup in a store only once while the block runs, so a reader sees one state of the store."
     token = _answers.set({})
     try:
         yield
@@ -492,7 +492,7 @@ def list_objects(
         url: URL of a folder.
 
     Returns:
-        sorted by name, without hidden ones and those in folders of the system
+        sorted by name, without hidden objects and those in system folders
     """
     found = []
     for item in _list(url, 'objects'):
@@ -518,7 +518,7 @@ def list_names(
     return folders, files
 
 # %% ../../nbs/readers/26_store.ipynb #57000133
-_FEW = 32   # up to this many objects are looked up one by one; more are found in a listing
+_FEW = 32   # up to this many objects are looked up individually; more are looked up in a listing
 
 
 def split_url(
@@ -549,7 +549,7 @@ def find_objects(
         keys: Names of objects below it; [''] is the object at the URL itself.
 
     Returns:
-        None: no such object
+        one per key; None if there is no such object
     """
     url, keys = split_url(url, keys)
     return _answer(('find', url, *keys), partial(_find, url, keys))

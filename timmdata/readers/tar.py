@@ -76,7 +76,7 @@ def _members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
 
 
 def _walk(file: io.BufferedReader, name: str = '', start: int = 0) -> Iterator[tuple[str, int, int]]:
-    "Yield name, offset and size of each file in an archive and in archives inside it; offset -1: it is not in one piece."
+    "Yield name, offset and size of each file in an archive and in nested ones; offset -1: not in one piece."
     num_bytes = file.seek(0, os.SEEK_END)
     file.seek(0)
     with tarfile.open(fileobj=file, mode='r:') as tar:
@@ -103,7 +103,7 @@ _COMPRESSED = {b'\x1f\x8b': 'gunzip', b'BZh': 'bunzip2',
 
 
 def _inside(path: StrPath, found: dict[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
-    "Remove `..` from names, which has no meaning in an archive; two files that get the same name raise ValueError."
+    "Remove `..`, which is meaningless here, from names; raise ValueError if two files get the same name."
     if not any('..' in name for name in found):
         return found
     inside = {}
@@ -120,7 +120,7 @@ def list_tar(
     path: StrPath,
     most: int | None = None,
 ) -> list[tuple[str, int, int]]:
-    """List all files in a tar, and in tars inside it; of a file that appears twice, only the last version counts.
+    """List all files in a tar, and in tars inside it; if a file appears twice, only the last version counts.
 
     Args:
         path: A tar file.
@@ -202,7 +202,7 @@ def sample_key(
         name: Name of the member.
 
     Returns:
-        key of its sample, and its extension in lower case; None: WebDataset passes it over
+        key of its sample, and its extension in lower case; None: WebDataset skips it
     """
     found = _KEY.fullmatch(name)
     return None if found is None or _META.match(name) else (found[1], found[2].lower())
@@ -326,7 +326,7 @@ def choose_folders(
     return np.array([part[0] == chosen for part in parts], bool)
 
 # %% ../../nbs/readers/40_tar.ipynb #ec5a1482
-# archives that stay mapped; more are mapped for each read: processes have a limit of open files
+# archives that stay mapped; others are mapped for each read, since a process can open few files
 _MOST_OPEN = 128
 
 
@@ -481,7 +481,7 @@ class ReaderImageTar(ReaderFiles):
     Args:
         root: A tar, or a folder of tars.
         split: 'train', 'val', …, a folder in the tar or a tar in the folder; None: all.
-        class_map: Class name → index, or its file; others are left out.
+        class_map: Class name → index, or its file; other classes are left out.
         extensions: Extensions of images; None: `get_img_extensions()`.
         index_file: File that keeps the index for next time; an archive replaced by one of the same size and time
             is not noticed.

@@ -45,7 +45,7 @@ def get_field(
 def split_keys(
     target_key: str | Sequence[str],
 ) -> list[str]:
-    """List the fields that a target is made of.
+    """List the fields that make up a target.
 
     Args:
         target_key: A field, several with commas, or a list of fields.
@@ -82,7 +82,7 @@ def class_names(
         target_key: See `split_keys`; a field may be a path. All fields must exist.
 
     Returns:
-        empty if the first field has none
+        the class names; empty if the first field has none
     """
     first, *_ = [get_field(features, key) for key in split_keys(target_key)]
     return getattr(item_feature(first), 'names', None) or ()
@@ -180,7 +180,7 @@ def is_multihot(
         return False
     if not all(isinstance(value, Real) and value in (0, 1) for row in rows for value in row):
         return False
-    # class indexes are whole numbers, each once in a list
+    # class indexes are whole numbers without repeats in a list
     if any(isinstance(row[0], bool) or len(set(row)) < len(row) for row in rows):
         return True
     raise ValueError(
@@ -197,7 +197,7 @@ class MultiLabelTarget:
 
     Args:
         num_classes: Length of the vector.
-        dense: Targets are already such vectors, of values 0..1, and are only checked.
+        dense: Targets are already vectors, with values in 0..1, and are only checked.
     """
 
     def __init__(self,

@@ -97,7 +97,7 @@ def load_info(
             with _webdataset().gopen(path) as file:
                 return check_info(json.loads(file.read()), root)
         except (OSError, EOFError):
-            continue   # an address without this file
+            continue   # a URL without this file
         except (ValueError, RecursionError) as error:
             raise ValueError(f'{path} does not describe splits: {error}') from error
     return {}
@@ -201,7 +201,7 @@ def hidden_samples(
 
 # %% ../../nbs/readers/60_webdataset.ipynb #c60targetof
 def _no_target(group: Mapping[str, Any], what: str) -> str:
-    "Explain which file with the target a sample needs, and how to fix it."
+    "Explain which target file a sample needs, and how to fix it."
     if any(name.endswith(f'.{what}') for name in group):
         advice = KEY_ADVICE
     elif what == 'cls' and 'json' in group:
@@ -226,7 +226,7 @@ def target_of(
         what: 'cls' or 'json': where the target is.
 
     Returns:
-        None: the class is -1, for no class
+        the target; None if the class is -1, which means no class
     """
     if what not in group:
         raise ValueError(_no_target(group, what))
@@ -277,7 +277,7 @@ class ReaderWds(StreamReader):
         sample_shuffle_size: int = 8192,
         sample_initial_size: int = 2048,
     ):
-        _webdataset()   # an error now if it is not installed
+        _webdataset()   # raises an error now if it is not installed
         if not root:
             raise ValueError('root is missing: pass the folder or URL of the shards')
         root = os.fspath(expand_home(root))

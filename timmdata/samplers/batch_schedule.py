@@ -63,7 +63,7 @@ def choice_probabilities(
 # %% ../../nbs/samplers/20_batch_schedule.ipynb #49247a3b
 @dataclass(frozen=True)
 class ScheduleSettings:
-    """Define the sizes of batches in the course of training; checked when created.
+    """Define the sizes of batches over the course of training; checked when created.
 
     Args:
         batch_sizes: Samples per batch, for each bucket.
@@ -136,7 +136,7 @@ class ScheduleSettings:
             epoch: Epoch number, from 0.
 
         Returns:
-            sum 1
+            probabilities that sum to 1
         """
         if not self.is_progressive:
             return self.choice_weights
@@ -246,7 +246,7 @@ class ScheduledBatchSampler(Sampler):
             epoch: Epoch number, from 0.
 
         Returns:
-            float64 (buckets,), sum 1
+            float64 (buckets,), which sum to 1
         """
         return torch.tensor(self.settings.probabilities(epoch), dtype=torch.float64, device='cpu')
 
@@ -287,7 +287,7 @@ class ScheduledBatchSampler(Sampler):
     def set_epoch(self,
         epoch: int,
     ):
-        """Set the next epoch, also of the sampler; needed only to go back or skip ahead.
+        """Set the next epoch, here and in the sampler; needed only to go back or skip ahead.
 
         Args:
             epoch: Epoch of the next pass, from 0.

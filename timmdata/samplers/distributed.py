@@ -17,7 +17,7 @@ from .epoch import EpochSampler
 
 # %% ../../nbs/samplers/10_distributed.ipynb #5734cb32
 def _world(num_replicas: int | None, rank: int | None) -> tuple[int, int]:
-    "Return the number of ranks and this rank; None stands for that of torch's process group."
+    "Return the number of ranks and this rank; None: from torch's process group."
     has_group = distributed.is_available() and distributed.is_initialized()
     if (num_replicas is None or rank is None) and not has_group:
         raise RuntimeError(

@@ -65,7 +65,7 @@ def take_from_passes(
     first: int,
     num: int,
 ) -> torch.Tensor:
-    """Take consecutive samples out of passes over a dataset that follow one another.
+    """Take consecutive samples from passes over a dataset, one pass after another.
 
     Args:
         draw: Returns the indexes of a pass, from its number.
@@ -146,7 +146,7 @@ class EpochSampler(Sampler):
         self.running: int | None = None   # epoch of the loop that reads a loader
         # Epochs that resume at a position that was set, until a pass begins; empty: none was set
         self.resumable = range(0)
-        # times that the next pass was set; anything noted before is out of date
+        # how often the next pass was set; whatever was noted before the last time is out of date
         self.num_choices = 0
 
     def set_epoch(self,
@@ -210,7 +210,7 @@ class EpochSampler(Sampler):
 
     @property
     def may_draw_early(self) -> bool:
-        "Return whether an order can be drawn before its epoch begins, and again when it begins; your own sampler may notice that."
+        "Return whether an order can be drawn early, then again at its epoch; not with your own sampler."
         own = self.sampler
         return own is None or isinstance(own, EpochSampler) and own.may_draw_early
 
@@ -271,13 +271,13 @@ class EpochSampler(Sampler):
 
     @property
     def changes(self) -> dict[str, str]:
-        "Return what has changed in the course of the run; a loader takes it from the state that it loads: name → text."
+        "Return what has changed during the run; a loader takes it from the state that it loads: name → text."
         return {}
 
     def adopt(self,
         settings: Mapping[str, str],
     ):
-        """Take over the changes of the run that saved a state.
+        """Adopt the settings that had changed in the run that saved a state.
 
         Args:
             settings: Settings of the state, with the names in `changes`.
@@ -302,7 +302,7 @@ class EpochSampler(Sampler):
         start: int,
         stop: int,
     ) -> Iterable[int]:
-        """Return this rank's positions, in the sequence of its samples.
+        """Return this rank's positions, in the order in which it uses them.
 
         Args:
             epoch: Epoch number, from 0.
@@ -323,7 +323,7 @@ class EpochSampler(Sampler):
             epoch: Epoch number, from 0.
             start: Samples of all ranks that were already used.
             share: Number of samples of this rank; if there are too few, start over with new views; None: the rest.
-            multiple: Fill up the rest to a multiple of this number; without `share`.
+            multiple: Fill up the rest to a multiple of this number; only without `share`.
         """
         seed = self.seed   # a seed that is set later is for the next pass
         order = self.order(epoch)

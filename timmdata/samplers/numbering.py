@@ -49,7 +49,7 @@ class Numbering(NamedTuple):
         epoch: int,
         position: int,
     ) -> int:
-        """Count the batches before a position, which is the number of the next batch, at most that of the next epoch.
+        """Count the batches before a position: the number of the next batch, at most the next epoch's first.
 
         Args:
             epoch: Epoch number, from 0.
@@ -62,7 +62,7 @@ class Numbering(NamedTuple):
     def position(self,
         number: int,
     ) -> tuple[int, int]:
-        """Return the position of a run before a batch.
+        """Return the position of a run just before a batch.
 
         Args:
             number: Number of a batch.

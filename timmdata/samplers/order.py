@@ -28,7 +28,7 @@ def own_rank() -> tuple[int, int]:
     "Return the number of ranks and this rank; raise RuntimeError if there is no process group."
     try:
         return ranks.get_world_size(), ranks.get_rank()
-    except (RuntimeError, ValueError) as error:   # RuntimeError before torch 2.2
+    except (RuntimeError, ValueError) as error:   # a RuntimeError before torch 2.2
         raise RuntimeError(
             'distributed=True needs a process group: start with torchrun and call '
             'torch.distributed.init_process_group first') from error

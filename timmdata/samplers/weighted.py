@@ -25,7 +25,7 @@ _POWERS = {'balanced': -1., 'sqrt-balanced': -0.5}   # exponents of the size of 
 
 
 def _check_size(dataset: Sized, num_known: int):
-    "Raise ValueError if a dataset has other samples than its weights or classes were read from."
+    "Raise ValueError if a dataset's samples are not those that its weights or classes were read from."
     if len(dataset) != num_known:
         raise ValueError(
             f'the dataset has {len(dataset)} samples, but there were {num_known} when the loader was created, whose '
@@ -76,7 +76,7 @@ def sample_weights(
 
 # %% ../../nbs/samplers/15_weighted.ipynb #380933c7
 def _classes(dataset: Dataset) -> np.ndarray:
-    "Return the class of each sample, int64 (N,); a sample without a class, or with several, is an error."
+    "Return the class of each sample, int64 (N,); a sample without a class, or with several, raises an error."
     targets = targets_of(dataset)
     if targets.ndim != 1:
         raise ValueError(

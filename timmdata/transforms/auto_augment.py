@@ -154,7 +154,7 @@ class RandAugment(Policy):
 
     def __repr__(self) -> str:
         settings = {repr(op).replace(op.name + ', ', '', 1) for op in self.ops}
-        # settings that differ appear with each operation
+        # settings that differ between operations are shown with each operation
         shared = f'{settings.pop()[10:-1]}, ' if len(settings) == 1 else ''
         names = [op.name if shared else repr(op) for op in self.ops]
         if self.choice_weights:
@@ -371,7 +371,7 @@ def _mix_sum(image: Image.Image, chains: Sequence[Image.Image], drawn: AugMixPar
 def _mix_in_turn(
     image: Image.Image, chains: Sequence[Image.Image], drawn: AugMixParams,
 ) -> Image.Image:
-    "Blend the chains into the image one by one; each alpha makes up for the later chains, which dim it."
+    "Blend the chains into the image one by one; each alpha compensates for the dimming by later chains."
     alphas = []
     left = 1.
     for weight in (np.float32(drawn.weights) * np.float32(drawn.share))[::-1]:

@@ -99,7 +99,7 @@ def training_steps(
     colors = [] if settings.policy is None else [settings.policy]
     if settings.color_jitter is not None:
         jitter = transforms.ColorJitter(*settings.color_jitter)
-        if settings.color_jitter_prob is not None:   # if it is None, nothing is drawn, as in timm
+        if settings.color_jitter_prob is not None:   # None draws no number, as in timm
             jitter = transforms.RandomApply([jitter], settings.color_jitter_prob)
         colors.append(jitter)
     if settings.grayscale_prob:
@@ -176,7 +176,7 @@ def create_transform(
 
     Args:
         input_size: Edge length, (height, width) or (channels, height, width), in pixels.
-        is_training: Whether to build the random pipeline of training; if not, build that of evaluation.
+        is_training: Whether to build the random pipeline of training; if not, build the one for evaluation.
         no_aug: Whether to train without randomness.
         std: Standard deviation per channel, for pixels in 0..1.
         re_prob: Probability that an image is erased, 0..1; used only without the prefetcher.

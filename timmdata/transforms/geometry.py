@@ -230,7 +230,7 @@ class RandomResizedCropAndInterpolation(Shown):
         scale: tuple[float, float],
         ratio: tuple[float, float],
     ) -> tuple[int, int, int, int]:
-        """Draw a crop from Python's global generator; a call uses this method, also that of a subclass, as in timm.
+        """Draw a crop from Python's global generator; a call uses this method, which may be overridden.
 
         Args:
             img: PIL image or tensor (..., C, H, W).
@@ -402,7 +402,7 @@ def center_offset(
     size: Sequence[int],
     wanted: Sequence[int],
 ) -> tuple[int, ...]:
-    """Return where a crop of the center begins, rounded as torchvision's CenterCrop does.
+    """Return where a center crop begins, rounded as torchvision's CenterCrop does.
 
     Args:
         size: Height, width of the image, pixels.
@@ -500,7 +500,7 @@ class RandomCropOrPad(CenterCropOrPad):
         img: Any,
         size: tuple[int, int],
     ) -> tuple[int, ...]:
-        """Draw the offset from Python's global generator; a call uses this method, also that of a subclass, as in timm.
+        """Draw the offset from Python's global generator; a call uses this method, which may be overridden.
 
         Args:
             img: PIL image or tensor (..., C, H, W).

@@ -69,7 +69,7 @@ def rand_bbox_minmax(
     cuts = []
     for edge in edges:
         least, most = (int(edge * share) for share in minmax)
-        # excludes the largest, as timm does; equal ends give a box of this size (timm raises an error)
+        # excludes the largest, as timm does; equal ends give a box of this size (an error in timm)
         cuts.append(rng.randrange(least, max(most, least + 1)))
     top, left = (rng.randrange(edge - cut + 1) for edge, cut in zip(edges, cuts))
     return top, top + cuts[0], left, left + cuts[1]
@@ -370,7 +370,7 @@ def check_own_methods(
     mixing: Any,
     *more: str,
 ):
-    """Raise TypeError if a subclass of a user replaces methods that are not called.
+    """Raise TypeError if a user's subclass overrides methods that are not called.
 
     Args:
         mixing: Object that mixes; `draw` and `apply` are called.
@@ -416,7 +416,7 @@ class MixingSwitch:
 
     @mixup_enabled.setter
     def mixup_enabled(self,
-        # Whether to mix; if not, only targets change: they become dense and smoothed.
+        # Whether to mix; if False, targets still become dense and smoothed.
         value: bool,
     ):
         "Switch mixing on or off."
@@ -437,7 +437,7 @@ class MixingSwitch:
 
 # %% ../../nbs/transforms/60_mixup.ipynb #ccf4d024
 def _check_images(x: torch.Tensor, pastes: bool):
-    "Raise an error for what cannot be blended, or has no rectangles to paste."
+    "Raise an error unless the images can be blended, or have a height and a width for pasting."
     if x.ndim < 1 or not (x.dtype == torch.uint8 or x.is_floating_point()):
         raise TypeError(f'got {x.dtype} {tuple(x.shape)}: '
                         'images must be (N, C, H, W) or another shape (N, …), uint8 or floating')
@@ -679,7 +679,7 @@ class Mixup(MixingSwitch):
         return torch.tensor(lam, dtype=dtype, device=x.device)[:, None]
 
     def _mix_batch(self, x: torch.Tensor) -> float:
-        "Mix all samples alike, in place; return the share of the image that remains."
+        "Mix all samples in the same way, in place; return the share of the image that remains."
         row, = self._draw_rows(x, [self._params_per_batch()])
         self._mix_in_place(x, [row] * len(x))
         return row[1]

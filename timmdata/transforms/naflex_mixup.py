@@ -43,7 +43,7 @@ class NaFlexMixParams(NamedTuple):
 
 # %% ../../nbs/transforms/62_naflex_mixup.ipynb #5df57a13
 def _pair_up(sizes: Sequence[tuple[int, int]], local_shuffle: int, rng: Any) -> list[int]:
-    "Return a partner of similar shape for each image; an odd image is its own partner."
+    "Return a partner of similar shape for each image; an image that is left over is its own partner."
     order = sorted(range(len(sizes)), key=lambda n: sizes[n][1] / sizes[n][0])
     if local_shuffle > 1:
         for start in range(0, len(order), local_shuffle):

@@ -275,7 +275,7 @@ class RandomResizedCropToSequence(Shown, torch.nn.Module):
         final_scale_range: tuple[float, float] | None = None,
         interpolation: Any = 'random',
     ) -> tuple[tuple[int, int, int, int], tuple[int, int], Any]:
-        """Draw from Python's global generator; a call uses this method, also that of a subclass, as in timm.
+        """Draw from Python's global generator; a call uses this method, which may be overridden, as in timm.
 
         Args:
             img: PIL image or tensor (..., C, H, W).

@@ -198,7 +198,7 @@ def affine(
         image: PIL image.
         matrix: Numbers a, b, c, d, e, f; coordinates are pixels from the top left corner.
         resample: Interpolation.
-        fill: Color of what comes from outside the image.
+        fill: Color of pixels that come from outside the image.
 
     Returns:
         image of the same size and mode

@@ -94,7 +94,7 @@ class Erasing:
         images: Any,
         shapes: Mapping[int, str],
     ):
-        """Raise TypeError or ValueError for what cannot be erased.
+        """Raise TypeError or ValueError unless the images can be erased.
 
         Args:
             images: Images, or their patches.

@@ -179,7 +179,7 @@ class AugmentSettings:
             object.__setattr__(self, name, value)   # only while the object is created
 
     def _resolve_crop(self):
-        "Fill in the defaults of the training crop, and raise an error for a scale that no crop has."
+        "Fill in the defaults of the training crop, and raise an error for a scale that no crop can have."
         mode = self.train_crop_mode or 'rrc'
         scale, ratio = _TRAIN_CROPS[mode]
         scale = check_range('scale', scale if self.scale is None else self.scale)

@@ -25,7 +25,7 @@ def start_thread(
 ) -> threading.Event:
     """Start a daemon thread without keeping its `Thread`, because dropping one can lose a Ctrl-C.
 
-    The thread drops the function and its arguments before it says that it has ended.
+    The thread drops the function and its arguments before it sets the event.
 
     Args:
         run: Function that the thread runs; its arguments must not hold the pool.
@@ -57,7 +57,7 @@ def _wait(ended: Iterable[threading.Event], seconds: float):
 def end_copy(
     pid: int,
 ):
-    """End this process at once if user code, called in a thread of a pool, has forked it: its results would be lost.
+    """End this process at once if user code in a pool's thread forked it; its results would be lost.
 
     Args:
         pid: ID of the process that started the thread.
@@ -85,7 +85,7 @@ class _Life(NamedTuple):
     pid: int   # ID of the process that created the pool.
     stop: Callable[[], None]
     ended: Sequence[threading.Event]   # One per thread.
-    seconds: float   # Seconds that Python's exit waits for it.
+    seconds: float   # Maximum seconds to wait for it when Python exits.
 
     def has_ended(self) -> bool:
         return self.pid != os.getpid() or all(event.is_set() for event in self.ended)

@@ -243,7 +243,7 @@ def _send(pipe: connection.Connection, outbox: queue.SimpleQueue):
 
 
 def _shut(pipe: connection.Connection):
-    "End the pipe of a process for everyone who holds it; a pipe of Windows ends with its process."
+    "Shut down the pipe of a process for all its holders; on Windows, a pipe ends with its process."
     if os.name == 'nt':
         return
     # OSError: it is shut already

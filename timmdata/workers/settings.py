@@ -23,7 +23,7 @@ class WorkerKind:
 
     Args:
         is_process: Each worker has its own dataset and transforms, and calls `worker_init_fn`.
-        prefetches_each: `prefetch_factor` counts batches per worker; False: of all workers together.
+        prefetches_each: `prefetch_factor` counts batches per worker; False: for all workers together.
         one: Name of one worker, for messages.
     """
     is_process: bool
@@ -66,7 +66,7 @@ class WorkerSettings:
         worker_type: 'threads', 'processes' or 'ray'; 'auto': processes for your own code or several workers.
         threads_per_worker: Threads per process; `worker_type='auto'` may raise it above eight workers.
         prefetch_factor: Batches made ahead per process or actor, or by all threads together; None: 2.
-        persistent_workers: Keep the workers between epochs; they begin the next one while one ends.
+        persistent_workers: Keep the workers between epochs; they start the next epoch early.
         timeout: Seconds to wait for a batch; 0: no limit.
         multiprocessing_context: Start method: 'fork', 'spawn' or 'forkserver'; None: Python's default.
         worker_init_fn: Function called in each worker process with the worker's number.
@@ -124,7 +124,7 @@ class WorkerSettings:
 
     @property
     def context(self) -> BaseContext:
-        "Return the multiprocessing context; Python's default is read without fixing it, so it can still be set."
+        "Return the multiprocessing context; reading Python's default does not fix it."
         given = self.multiprocessing_context
         if given is None or isinstance(given, DefaultContext):
             given = ((given or multiprocessing).get_start_method(allow_none=True)

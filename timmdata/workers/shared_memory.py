@@ -78,7 +78,7 @@ class SharedMemory:
             held(), _unpin, os.getpid(), cudart, memory).atexit = False
 
     def make_private(self):
-        "Replace the memory, in a forked copy of a process, by a copy at the same address that no other process sees."
+        "In a forked copy of a process, replace the memory with a private copy at the same address."
         if self.fd is None:
             return
         address = self.tensor.data_ptr()
@@ -136,7 +136,7 @@ class _Packer(pickle.Pickler):
             value.data_ptr() - self.slot.data_ptr(), value.dtype, tuple(value.shape), value.stride())
 
     def reducer_override(self, value: Any) -> Any:
-        "Copy a tensor that is a small part of large memory, because torch would pickle all of it; NumPy pickles others much faster."
+        "Pickle a NumPy array (faster); else copy a small part of large memory: torch would pickle all of it."
         if type(value) is not torch.Tensor or value.layout != torch.strided:
             return NotImplemented
         is_plain = value.device.type == 'cpu' and not value.requires_grad and not vars(value)
@@ -231,7 +231,7 @@ class SlotPool:
         self._lent: dict[int, weakref.ref] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        "Pickle what a worker needs; who holds which slot is only known here."
+        "Pickle what a worker needs; only this process knows who holds which slot."
         return {'memory': self.memory, 'slot_bytes': self.slot_bytes, '_lent': {}}
 
     def make_private(self):
@@ -323,7 +323,7 @@ class WorkerTraceback(Exception):
 def _message(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception as failure:   # of the user's `__str__`
+    except Exception as failure:   # raised by the user's `__str__`
         return f'(its message could not be made: {type(failure).__name__}: {failure})'
 
 

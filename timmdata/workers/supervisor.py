@@ -241,7 +241,7 @@ class Supervisor:
             if self.closed:
                 raise self.error()
             self.tell(self._waiting.append, Assignment(task, self.acquire(task)))
-        if self.closed:   # closed in the meantime, perhaps by a signal handler in this thread
+        if self.closed:   # closed meanwhile, perhaps by a signal handler in this thread
             task.finish(error=self.error())
         return task
 
@@ -249,7 +249,7 @@ class Supervisor:
         function: Callable,
         *args: Any,
     ):
-        """Tell the listener which function to call, because something has happened; ignored after the end.
+        """Give the listener a function to call in its thread; ignored after the end.
 
         Args:
             function: Function that the listener calls.
