@@ -117,7 +117,7 @@ class ImageFormat:
             'create_loader needs input_size: pass the edge of the images in pixels, such as 224, or views= or naflex=')
 
     def _make_settings(self):
-        "Make the settings of the work that a worker does."
+        "Make the settings of the work in the workers: augmentation and decoding."
         self.augment = self.given.make(
             AugmentSettings, input_size=self.size, mean=self.normalize.mean)
         self.decode = self.given.make(DecodeSettings)
@@ -134,7 +134,7 @@ class ImageFormat:
     def _own(self) -> dict[str, Any]:
         names = 'transform', 'collate_fn', 'mixup', 'color_jitter_mode', 'valid_mask'
         own = {'input_size': self.size, **{name: getattr(self.given, name) for name in names}}
-        return {**own, 'follow': self.followers} if self.followers else own   # older states lack it
+        return {**own, 'follow': self.followers} if self.followers else own   # older states omit it
 
     def plan(self,
         sampler: EpochSampler,

@@ -639,7 +639,7 @@ _CONTAINERS = list, tuple, range, Mapping, np.ndarray, torch.Tensor
 
 
 def _check_dataset(dataset: Any, is_training: bool, needs_labels: bool):
-    "Raise an error unless the dataset yields samples, without reading files; warn if needed labels are missing."
+    "Check, without reading files, that the dataset yields samples; warn if needed labels are missing."
     if isinstance(dataset, (str, PathLike)):
         path = os.fspath(dataset)
         raise TypeError(f'dataset is the path {path!r}: pass ImageDataset({path!r})')

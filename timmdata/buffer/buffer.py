@@ -269,7 +269,7 @@ def remove_stale() -> list[Path]:
 
 
 def _remove_stale(base: PrivateDirectory) -> list[Path]:
-    "Remove stale buffers in a directory; the caller holds its lock, so that each new buffer there is already locked."
+    "Remove stale buffers in a directory. The caller holds its lock, so every new buffer is already locked."
     removed = []
     for name in filter(re.compile('run-').match, base.names()):
         # its own program may remove it at the same time

@@ -94,7 +94,7 @@ def check_system():
 
 # %% ../../nbs/buffer/00_files.ipynb #e5dbcbeb
 class PrivateDirectory:
-    """Manage a directory of this user whose files have one writer at a time, appear when complete, and can be locked.
+    """Manage a private directory; its files have one writer, appear when complete, and can be locked.
 
     Args:
         path: Path of a directory that belongs to this user only.
@@ -218,7 +218,7 @@ class PrivateDirectory:
         patience: float = 1.,
         advice: str = 'wait for it, or end it',
     ) -> FileLock:
-        """Lock a file, created if necessary; raises BatchBufferError naming the holder if another program has the lock.
+        """Lock a file, created if needed; raises BatchBufferError if another program has the lock.
 
         Args:
             name: Name of the file.

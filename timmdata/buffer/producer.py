@@ -54,7 +54,7 @@ class Producer:
         self._batches, self._expected = iter(()), None
 
     def next_number(self) -> int | None:
-        "Delete unneeded batches, and return the number of the next one to make, or None if enough batches wait."
+        "Delete unneeded batches; return the number of the next one to make, or None if enough wait."
         cursor, there = self.store.cursor(), self.store.numbers()
         start, stop, want = cursor.used, cursor.used + self.store.capacity, cursor.want
         for number in there:
@@ -127,7 +127,7 @@ def batches_from(
     number: int,
     num_epochs: int | None = None,
 ) -> Iterator[HostBatch]:
-    """Yield all batches from a number on, across epochs; a batch without keys is one whose samples were all skipped.
+    """Yield all batches from a number on, across epochs; a batch has no keys if its samples were all skipped.
 
     Args:
         loader: Batch loader that is not used elsewhere.
@@ -198,7 +198,7 @@ _started = weakref.WeakSet()   # producer processes that this program started
 
 @atexit.register
 def _kill_all():
-    "Kill all producers: at exit, Python would send SIGTERM, which an inherited handler may catch, and join forever."
+    "Kill all producers; at exit, Python would send SIGTERM, which a handler may catch, and wait forever."
     for process in _started & set(multiprocessing.active_children()):
         process.kill()
 

@@ -371,7 +371,7 @@ _Made = TypeVar('_Made')
 def _one_type(
     annotation: Any,   # Annotation of an argument.
 ) -> Any:
-    "Return the type of an argument, apart from None; None if there are several types."
+    "Return the type of an argument, ignoring None in a union; None if several types are left."
     kinds = get_args(annotation) if isinstance(annotation, UnionType) else [annotation]
     kinds = [get_origin(kind) or kind for kind in kinds if kind is not NoneType]
     return kinds[0] if len(kinds) == 1 else None

@@ -69,7 +69,7 @@ def available_cores() -> int:
     own = _affinity(0)
     together = own
     if _local_ranks() > 1:
-        together = max(own, _affinity(os.getppid()))   # more than its own if the launcher has divided them
+        together = max(own, _affinity(os.getppid()))   # more than `own` if the launcher divided the cores
     quota = cpu_quota()
     if quota is not None:
         together = min(together, max(1, round(quota)))

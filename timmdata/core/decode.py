@@ -195,7 +195,7 @@ def open_formats() -> tuple[str, ...]:
     return tuple(dict.fromkeys([*_FORMATS.values(), *(name for name in more if name in Image.OPEN)]))
 
 
-# Files often found in place of images: how they begin, and what to do
+# Files often found instead of images: their first bytes, and what to do
 _NOT_IMAGES = [(re.compile(start, re.DOTALL | re.IGNORECASE), advice) for start, advice in (
     (rb'\x1f\x8b', 'it is compressed with gzip: unpack it, such as with gunzip'),
     (rb'BZh', 'it is compressed with bzip2: unpack it'),

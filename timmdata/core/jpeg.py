@@ -181,7 +181,7 @@ def _with_torchvision(data: Buffer) -> np.ndarray:
 
 def _with_torchcodec(data: Buffer) -> np.ndarray:
     header, scan, rest = bytes(data).partition(b'\xff\xda')
-    # Hide EXIF, by which it would rotate the image
+    # Hide EXIF, or it would rotate the image
     header = header.replace(b'\xff\xe1', b'\xff\xef')
     return _import_torchcodec()(header + scan + rest, mode='RGB').permute(1, 2, 0).numpy()
 
@@ -483,7 +483,7 @@ class Pixels:
 
     @property
     def has_alpha(self) -> bool:
-        "Return whether the result has transparency, by which Pillow weights colors when resizing."
+        "Return whether the result has transparency; when resizing, Pillow weights colors by it."
         return self._header is None and self._raw is None and self.image.mode in ('RGBA', 'LA')
 
     def read(self,

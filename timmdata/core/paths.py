@@ -83,7 +83,7 @@ def replace_file(
 
     Args:
         path: File to write or overwrite.
-        folder: Folder for the unfinished file, on the same disk; None: that of `path`.
+        folder: Folder for the unfinished file, on the same disk; None: the folder of `path`.
         sync: Wait until the file and its name are on disk; otherwise a power failure may leave it empty or lose it.
 
     Returns:

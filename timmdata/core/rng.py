@@ -110,7 +110,7 @@ class KeyedRandom(random.Random):
         if word is not None:
             return word
         self._words = iter(_PHILOX.words(self._key, (self._block, *self._counter)))
-        self._block += 4   # a block is four words; sixteen words are computed at once
+        self._block += 4   # a block is four words; each call computes sixteen
         return next(self._words)
 
     def random(self) -> float:
@@ -200,7 +200,7 @@ def unit(
 
 # %% ../../nbs/core/10_rng.ipynb #10c5a011
 class KeyedBatch:
-    """Draw for many samples at once, with the same results as from the `KeyedRandom` of each sample.
+    """Draw for many samples at once, with the same results as each sample's own `KeyedRandom`.
 
     Args:
         seed: Seed of the run.

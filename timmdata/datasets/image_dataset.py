@@ -134,8 +134,9 @@ class ImageDataset(_Images, torch.utils.data.Dataset):
         replace_seed: Seed for choosing the replacement.
         max_retries: Replacements to try for one sample before raising an error.
         exclude: Names to exclude, or a file that lists them.
-        masks: Folder of masks with the same names except for the ending; `dataset[index]` is (image, target, mask), or
-            (image, mask) without class folders. See `add_masks`; for a table, pass `mask_key`.
+        masks: Folder of masks, named like the images except for the extension; `dataset[index]` is
+            (image, target, mask), or (image, mask) without class folders. See `add_masks`; for a table, pass
+            `mask_key`.
         **kwargs: Additional arguments for the reader, as in `ReaderSettings`: extensions, index_file; or table, input_key, ….
     """
 
@@ -200,7 +201,7 @@ class ImageDataset(_Images, torch.utils.data.Dataset):
         data: Any,
         backend: str = 'auto',
     ) -> Pixels:
-        """Prepare an image for decoding with the settings of this dataset; its size is known at once.
+        """Prepare an image for decoding with the settings of this dataset; its size is known immediately.
 
         Args:
             data: Bytes, file or image, as returned by the reader.
@@ -445,7 +446,7 @@ class IterableImageDataset(_Images, torch.utils.data.IterableDataset):
         self._has_asked = False   # whether the reader has asked torch for its worker
 
     def numbered(self) -> Iterator[tuple[int, tuple]]:
-        "Iterate over what this worker reads, without decoding it; the numbers of two workers differ."
+        "Iterate over what this worker reads, without decoding it; no two workers use the same number."
         numbers, samples = numbers_of_worker(), self.reader
         if numbers.step > 1 and not hasattr(samples, 'set_loader_cfg'):
             first, others, has_asked = begin_stream(samples)

@@ -38,7 +38,7 @@ def data_folders(
             continue
         names = set() if files.container else set(map(os.path.dirname, files.filenames()))
         if not isinstance(reader, ReaderTable):
-            names.add('')   # a table may be beside other things
+            names.add('')   # a table may be next to other files
         found.update(Path(files.root, name).resolve() for name in names)
     return sorted(found)
 
@@ -90,7 +90,7 @@ _MOST = 1000   # entries of a folder that are checked
 
 
 def _neighbors(folder: Path) -> list[Path]:
-    "Return other folders beside a folder."
+    "Return the other folders next to a folder."
     try:
         return [path for path in islice(folder.parent.iterdir(), _MOST) if path != folder and path.is_dir()]
     except OSError:
@@ -105,7 +105,7 @@ def _holds_images(folder: Path) -> bool:
 
 
 def _is_class(folder: Path) -> bool:
-    "Return whether a folder of images is in a split, or beside other folders of images."
+    "Return whether a folder of images is in a split, or next to other folders of images."
     return _holds_images(folder) and (
         is_split_name(folder.parent.name) or any(map(_holds_images, _neighbors(folder))))
 
@@ -165,7 +165,7 @@ def output_path(
     """Return where to write; raise an error for a path in the data, or one that cannot be written.
 
     Args:
-        out: Path of the output; None: `name` in the current folder, or beside the data if that folder is in it.
+        out: Path of the output; None: `name` in the current folder, or next to the data if run inside it.
         name: Default name of the output.
         readers: Readers of the data.
         is_folder: The output is a folder; False: a file.

@@ -192,7 +192,7 @@ class PackSettings:
 
 # %% ../../nbs/datasets/70_packing.ipynb #70fields
 def _as_png(image: Image.Image, name: str) -> bytes:
-    "Encode an image without loss; a mode that PNG does not keep is an error."
+    "Encode an image without loss; a mode that PNG does not support is an error."
     data = b''
     try:
         data = _saved(image, 'PNG')
@@ -224,7 +224,7 @@ def _encode_image(name: str, data: Any, image: Image.Image, own: Encoded, source
 
 # %% ../../nbs/datasets/70_packing.ipynb #81b82082
 def _is_plain(value: Any) -> bool:
-    "Return whether JSON keeps a value."
+    "Return whether JSON preserves a value."
     if isinstance(value, list):
         return all(map(_is_plain, value))
     if isinstance(value, dict):
@@ -292,7 +292,7 @@ def _target_files(target: Any, values: Mapping[str, Any]) -> Iterator[tuple[str,
 
 
 def _ending(field: EncodedField, number: int) -> str:
-    "Return the ending of the file of a field, such as mask.png, which WebDataset has as its name."
+    "Return the end of a field's file name, such as mask.png, which WebDataset uses as the field's name."
     name = field.name if re.fullmatch(r'[a-z0-9_-]{1,40}', field.name) else f'field{number}'
     return f'{name}.{field.ending}'
 
@@ -376,7 +376,7 @@ def read_samples(
     """Read samples ahead of their use; `on_error` of the dataset decides whether unreadable ones are errors or left out.
 
     Args:
-        dataset: Dataset to pack; its `attempt` may return an `ImageReadError` in place of a sample, which is kept.
+        dataset: Dataset to pack; its `attempt` may return an `ImageReadError` for a sample; it is passed on.
         indexes: Indexes of its samples.
 
     Returns:
@@ -407,7 +407,7 @@ def read_samples(
 
 # %% ../../nbs/datasets/70_packing.ipynb #cf5651fc
 def _encode(dataset: ImageDataset, settings: PackSettings, index: int, data: Any, fields: Mapping[str, Any]) -> Encoded:
-    "Create the files of a sample; an error in place of the content is raised here."
+    "Create the files of a sample; if the content is an error, it is raised here."
     if isinstance(data, ImageReadError):
         raise data
     image = settings(data)

@@ -314,7 +314,7 @@ def relabel(
     Args:
         dataset: See `targets_of`.
         label_map: Old name → new name, or None to drop it.
-        class_map: New name → index, as of training; None: natural order.
+        class_map: New name → index, such as that of training; None: natural order.
 
     Returns:
         with `class_to_idx`, `label_map` and `label_report`

@@ -36,7 +36,7 @@ _CLOSED = (
 def is_ours(
     value: Any,
 ) -> bool:
-    """Return whether an object is of a class of timmdata, not of its user or of another library.
+    """Return whether an object's class belongs to timmdata, not to the user or to another library.
 
     Args:
         value: Any object.

@@ -137,7 +137,7 @@ def inspect(
     Args:
         data: Dataset, several by split, or a path.
         out: Folder for the report, where a stopped run resumes; None: inspection in the current folder, or beside the data.
-        masks: Folder of masks to check, too, as of `ImageDataset`; None: those of the dataset, if it has masks.
+        masks: Folder of masks to check, too, as in `ImageDataset`; None: those of the dataset, if it has any.
         exact: Find only exact copies, not similar images; None: only if imagehash is missing.
         num_threads: Number of threads that read and decode; None: one per core.
         progress: Show progress on a terminal or in a notebook.

@@ -42,7 +42,7 @@ def count_classes(
         index, or color such as '#ff0000' → pixels
     """
     if len(mask.getbands()) == 1:
-        # numbers in place of True and False
+        # numbers instead of True and False
         values, counts = np.unique(np.asarray(mask) * 1, return_counts=True)
         return dict(zip(values.tolist(), counts.tolist()))
     values, counts = np.unique(np.asarray(mask.convert('RGB')).astype(np.int32) @ [65536, 256, 1], return_counts=True)
@@ -83,7 +83,7 @@ class MaskSurvey:
         root: Folder of the masks, as it was passed; '': the datasets have their own masks.
         tables: Split → array of `MASK_MEASURES`, a row for each sample.
         unused: Names of masks without an image in any split.
-        pixels: Index or color → number of its pixels in all masks.
+        pixels: Index or color → total number of its pixels in all masks.
         images: Index or color → number of masks that have it.
     """
     root: str
@@ -134,7 +134,7 @@ def measure_masks(
 
     Args:
         datasets: Split → dataset.
-        masks: Folder of the masks, as of `ImageDataset`; None: those of the datasets.
+        masks: Folder of the masks, as in `ImageDataset`; None: the masks of the datasets.
         num_threads: Number of threads; None: one per core.
         progress: Show progress on a terminal or in a notebook.
 

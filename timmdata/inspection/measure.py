@@ -40,7 +40,7 @@ MEASURES = np.dtype([
     ('format', 'S8'), ('mode', 'S8'),   # Pillow's names; empty: not known
     ('error', 'S160'),   # why it cannot be read, UTF-8; empty: it can be read
 ])
-_SCALE = 128   # pixels of the longer edge of the picture that hash and contrast are taken from
+_SCALE = 128   # longer edge, in pixels, of the picture from which hash and contrast are computed
 
 
 def _digest(data: Any) -> int:
@@ -56,7 +56,7 @@ def _header(image: Image.Image) -> dict[str, Any]:
         orientation = int(image.getexif().get(0x0112, 1))
         if 1 <= orientation <= 8:
             found['orientation'] = orientation
-    with suppress(Exception):   # a camera's MPO has previews in place of frames
+    with suppress(Exception):   # a camera's MPO has previews instead of frames
         found['frames'] = 1 if image.format == 'MPO' else getattr(image, 'n_frames', 1)
     return found
 

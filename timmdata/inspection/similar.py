@@ -53,7 +53,7 @@ def similar_pairs(
     for mask in _band_masks(distance):
         order = np.argsort(hashes & mask, kind='stable')
         keys, at, step = (hashes & mask)[order], np.arange(len(hashes)), 0
-        while len(at):   # positions of numbers that agree with the one `step` further
+        while len(at):   # positions of numbers that agree with the number `step` positions later
             step += 1
             at = at[at + step < len(keys)]
             at = at[keys[at] == keys[at + step]]

@@ -240,7 +240,7 @@ class EpochBatchSampler(Sampler):
 
 # %% ../../nbs/loaders/10_batch_loader.ipynb #9b6755fe
 class _Guess:
-    """Hold the batches of the next pass that the workers already have, in case the order stays as the sampler announces it.
+    """Hold batches that the workers make early, in case the next pass has the announced order.
 
     Invariant: `tasks` are the first batches of that pass; `pool` makes them, and is None before the first one.
     """
@@ -326,8 +326,9 @@ class BatchLoader(FromBuilder, HostLoader):
         self._in_use: list[WorkerPool] = []   # one entry per running pass
         self._fingerprint: str | None = None
         self._num_samples = len(builder.dataset)
-        # Its position must be right before the first loop, in a loop, after a `break`, after the end, and if a
-        # loop has begun but delivered no batch yet. After `set_epoch` and `load_state_dict`, their values count.
+        # The consumer's position must be right before the first loop, in a loop, after a `break`, after the
+        # end, and if a loop has begun but delivered no batch yet. After `set_epoch` and `load_state_dict`,
+        # their values count.
         self._consumer = Consumer(sampler)
         self._tasks = deque[Task]()   # of the pass that began last
         self._made_by = Counter[int | None]()   # of the same pass: batches of each worker process
@@ -445,7 +446,7 @@ class BatchLoader(FromBuilder, HostLoader):
             self._close_unused(pool)
 
     def _begin_next(self, pool: WorkerPool, num: int):
-        "Submit batches of the next pass until `num` of them are in progress, unless they could differ when it begins."
+        "Submit batches of the next pass until `num` are in progress, unless they could still change."
         if pool is not self._pool or not self._may_begin_early:
             return
         with suppress(Exception):   # the next pass will raise it
@@ -488,7 +489,7 @@ class BatchLoader(FromBuilder, HostLoader):
     def notice_changes(self,
         epoch: int,
     ) -> list[str]:
-        """Tell the user's objects the epoch of a pass that begins, and notice what has changed since the previous pass.
+        """Tell the user's objects the epoch of a new pass, and find what changed since the previous pass.
 
         Args:
             epoch: Epoch of the pass.

@@ -35,7 +35,7 @@ from ..transforms.random_erasing import ErasingSettings, RandomErasing
 
 # %% ../../nbs/loaders/40_prefetch.ipynb #fa2945a4
 class SideStream:
-    """Queue work on a device in parallel with the consumer's work, and order both when a batch is handed over.
+    """Queue device work parallel to the consumer's, and synchronize both when a batch is handed over.
 
     Args:
         device: Device with streams, such as cuda; if it has no index, the current device of this thread is used.

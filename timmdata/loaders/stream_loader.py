@@ -62,7 +62,7 @@ class _Made:
 
 # %% ../../nbs/loaders/20_stream_loader.ipynb #4b4a8d68
 class StreamBatches(IterableDataset):
-    """Make the batches of a stream, in the process that iterates over it. Each pass is the next epoch, also in each worker.
+    """Make the batches of a stream in the iterating process. Each pass is the next epoch, also in workers.
 
     Args:
         builder: Makes the samples and the batches; its dataset is the stream.
@@ -112,9 +112,9 @@ class StreamBatches(IterableDataset):
                 builder.batch_transform.close()
 
     def _open(self) -> tuple[BatchBuilder, StreamItem, Iterator[tuple[int, Any]]]:
-        "Begin a pass: return a builder that makes the current sample of the stream, this sample, and all samples."
+        "Begin a pass: return a builder for the current sample, the object that holds it, and all samples."
         held, stream = StreamItem(), self.dataset
-        if type(stream) is IterableImageDataset:   # its images can be decoded as those of an `ImageDataset`
+        if type(stream) is IterableImageDataset:   # its images can be decoded like those of an `ImageDataset`
             dataset, numbered = StreamSample(stream, held), stream.numbered()
         else:
             dataset, numbered = held, zip(numbers_of_worker(), self.iterate(stream))

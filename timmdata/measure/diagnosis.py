@@ -314,7 +314,7 @@ def diagnose(
         batch_size: Samples per batch.
         num_images: Images per epoch, spread over the dataset; they are kept in memory.
         rounds: Number of rounds in which all loaders take turns, after a warm-up.
-        step_ms: Milliseconds that the consumer waits after each batch, in place of a training step.
+        step_ms: Milliseconds that the consumer waits after each batch, instead of a training step.
         seconds: Seconds for all trials; if images are slow, fewer images and rounds are used.
         with_changes: Try other settings, too.
         progress: Show progress on a terminal or in a notebook.

@@ -226,7 +226,7 @@ def in_turns(
 # %% ../../nbs/measure/00_machine.ipynb #adafe109
 @dataclass(frozen=True)
 class Trial:
-    """Hold the speed of a loader, compared with the first one.
+    """Hold the speed of a loader, relative to the first one.
 
     Args:
         name: Name of the loader, which says how it differs from the first one.

@@ -77,7 +77,7 @@ def _first_batches(host: BatchLoader, num_samples: int) -> list[list[SampleKey]]
 # %% ../../nbs/measure/10_stages.ipynb #c936fe81
 def _take_through(builder: BatchBuilder, keys: list[SampleKey],
                   memory: torch.Tensor) -> HostBatch | None:
-    "Take one batch through all stages of a worker; the remaining time of a sample counts as its last stage."
+    "Run one batch through all stages of a worker; the remaining time of a sample counts as its last stage."
     layout, samples = builder.layout(keys[0].bucket), []
     rows = layout.allocate(len(keys), memory)
     last = 'Python' if builder.sample_loader.sample_transforms else 'transform'

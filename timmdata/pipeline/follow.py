@@ -311,7 +311,8 @@ class Boxes(Follower):
         min_visible: Share of the area that must be visible, 0..1; other boxes are dropped.
         also: Names of other fields with one row per box, such as labels; their values do not change.
         pad: Pad all samples to the same number of rows, with 0 (-1 in integer fields): a batch has
-            (N, most, 4), and a field with the number of boxes of each sample, 'num_boxes' if the field is named 'boxes'.
+            (N, most, 4), and a field with the number of boxes of each sample, 'num_boxes' if the field is
+            named 'boxes'.
     """
     format: str = 'xyxy'
     min_side: float = 1.

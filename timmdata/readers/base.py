@@ -85,7 +85,7 @@ class Reader:
 
 # %% ../../nbs/readers/25_base.ipynb #687a0d94
 def _size(number: int, path: StrPath) -> int:
-    "Return the size of an open file; a pipe, a socket or a device is an error."
+    "Return the size of an open file; a pipe, a socket or a device raises OSError."
     found = os.fstat(number)
     if stat.S_ISREG(found.st_mode):
         return found.st_size
@@ -171,7 +171,7 @@ class ReaderFiles(Reader):
     """Read files below a root; `reader[index]` is `(bytes, target)`, then values of additional columns and the mask's file.
 
     Args:
-        root: Folder that the paths are relative to; resolved now, if it is relative itself.
+        root: Folder that the paths are relative to; a relative folder is made absolute now.
         samples: Paths, targets and additional columns.
         class_to_idx: Class name → index.
         source: Reads the spans of the samples; None: each sample is a file.
@@ -463,7 +463,7 @@ def matching_splits(
         split: Name of the split to find.
 
     Returns:
-        empty: no such split; several: any of them could be meant
+        the names; empty if there is no such split; several if any of them could be meant
     """
     if split in names:
         return [split]

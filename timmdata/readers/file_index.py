@@ -76,7 +76,7 @@ def stamps_of(
         sources: Folders, files or objects below it.
 
     Returns:
-        for a store: size and tag of each object; 0 and 0 for a missing one
+        one stamp per source; for a store, size and tag of the object; 0 and 0 if it is missing
     """
     if is_url(root):
         return [item[1:] if item else (0, 0) for item in find_objects(root, sources)]
@@ -115,7 +115,7 @@ def load_array(
         path: An .npy file, possibly untrusted; a damaged one raises one of several NumPy errors.
 
     Returns:
-        memory-mapped and read-only, unless it is small
+        the array; memory-mapped and read-only, unless it is small
     """
     size = path.stat().st_size
     with path.open('rb') as file:

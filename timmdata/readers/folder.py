@@ -372,7 +372,7 @@ def scan_objects(
         extensions: Extensions of images; None: `get_img_extensions()`.
 
     Returns:
-        as `scan_folder`; the column 'object' has size and tag, and `sources` is empty
+        an index as from `scan_folder`; the column 'object' has size and tag, and `sources` is empty
     """
     wanted = check_extensions(extensions or get_img_extensions())
     items, folders = [], {}   # folder → number

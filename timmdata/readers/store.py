@@ -336,7 +336,7 @@ class StoreLimits:
     Args:
         num_requests: Requests at the same time; 64 allow 2,000 samples/s at 30 ms.
         max_bytes: Bytes that are in flight, or received and not read yet.
-        deadline: Seconds until a request without a response is an error.
+        deadline: Seconds until a request without a response fails.
         ask_again: Seconds until a request is repeated on a second connection; longer for a large response.
     """
     num_requests: int = 64
@@ -492,7 +492,7 @@ def list_objects(
         url: URL of a folder.
 
     Returns:
-        sorted by name, without hidden objects and those in system folders
+        objects sorted by name, without hidden objects and those in system folders
     """
     found = []
     for item in _list(url, 'objects'):
@@ -511,7 +511,7 @@ def list_names(
         url: URL of a folder.
 
     Returns:
-        folders, objects; without hidden ones
+        names of folders and of objects, without hidden ones
     """
     folders, files = (sorted(name for name in names if name and not is_ignored(name))
                       for names in _list(url, 'names'))

@@ -110,7 +110,7 @@ def _separator_of(header: str, usual: str) -> str:
 
 
 def _read_separated(path: str, usual: str) -> Table:
-    "Read a CSV or TSV; an unclosed quote is an error, and a row unlike the header in length becomes empty."
+    "Read a CSV or TSV; an unclosed quote is an error, and a row of the wrong length becomes empty."
     with open(path, encoding='utf-8-sig', newline='') as file:
         texts = file.readlines()
     header = next((text for text in texts if text.strip()), '')
@@ -313,7 +313,7 @@ def _of_multihot(values: Sequence[Any], numbers: Mapping[Any, Any]) -> tuple[lis
 
 # %% ../../nbs/readers/50_table.ipynb #c50asfloats
 def _as_floats(values: Sequence[Any], numbers: Mapping[Any, Any]) -> list[float | None]:
-    "Return values to be predicted."
+    "Return the numbers to be predicted, as floats."
     for number in numbers.values():
         if isinstance(number, str):
             raise ValueError(

@@ -160,7 +160,7 @@ def list_archives(
         root: A tar, or a folder of tars.
 
     Returns:
-        relative to the root, in natural order; '' for a root that is a tar
+        names relative to the root, in natural order; '' for a root that is a tar
     """
     if root.lower().endswith('.tar') if is_url(root) else os.path.isfile(root):
         return ['']
@@ -235,7 +235,7 @@ def scan_tars(
     extensions: Extensions | None = None,
     num_threads: int = 8,
 ) -> FileIndex:
-    """Find all images in archives. Hidden and system files are skipped, as in folders; members of samples are counted.
+    """Find all images in archives; skip hidden and system files, as in folders, and count shard members.
 
     Args:
         root: A tar, or a folder of tars.
@@ -326,7 +326,7 @@ def choose_folders(
     return np.array([part[0] == chosen for part in parts], bool)
 
 # %% ../../nbs/readers/40_tar.ipynb #ec5a1482
-# archives that stay mapped; others are mapped for each read, since a process can open few files
+# archives that stay mapped; others are mapped for each read, since open files are limited
 _MOST_OPEN = 128
 
 

@@ -86,7 +86,7 @@ def load_info(
         root: Folder or URL.
 
     Returns:
-        empty if there is no such file
+        content of the file; empty if there is no such file
     """
     for name in ('_info.json', 'info.json'):
         path = os.path.join(root, name)

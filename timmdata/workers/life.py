@@ -81,7 +81,7 @@ def check_original(
 
 # %% ../../nbs/workers/02_life.ipynb #be7861e1
 class _Life(NamedTuple):
-    "Hold what is needed to end the threads of a pool; it outlives the pool."
+    "Hold the parts that are needed to end a pool's threads, even after the pool is gone."
     pid: int   # ID of the process that created the pool.
     stop: Callable[[], None]
     ended: Sequence[threading.Event]   # One per thread.

@@ -343,7 +343,7 @@ class _Process(SupervisedWorker):
         self.supervisor.stop(f'{self.loss} before it was ready{advice}')
 
     def check(self):
-        "Close the pipe of a process that has ended; what is in it can still be read."
+        "Close the pipe of a process that has ended; its remaining content can still be read."
         if not self.process.is_alive():
             _shut(self._pipe)
 

@@ -26,7 +26,7 @@ from ..core.pickling import find_unpicklable
 from ..core.torch_private import map_shared
 
 # %% ../../nbs/workers/20_shared_memory.ipynb #887a1016
-_MAP_FIXED = 0x10   # Linux: at this address, in place of what is there
+_MAP_FIXED = 0x10   # Linux: at this address, replacing the memory there
 # the C library's `mmap`, found before a fork; Python's cannot choose the address
 _map_memory: Any = None
 if hasattr(os, 'memfd_create'):
