@@ -29,7 +29,8 @@ from timmdata.readers.tar import ReaderImageTar
 pytestmark = pytest.mark.timeout(60)
 PASSED_ON = """BatchStore.create.directory BatchStore.directory ImageDataModule.data ImageDataset.exclude ImageDataset.masks
 ImageDataset.root IterableImageDataset.root ReaderFiles.root ReaderHfds.root ReaderHfids.root ReaderImageTar.cache_dir
-ReaderImageTar.index_file ReaderPack.cache_dir ReaderShards.cache_dir ReaderShards.index_file absolute_path.root add_masks.masks
+ReaderImageTar.index_file ReaderPack.cache_dir ReaderSettings.cache_dir ReaderSettings.index_file ReaderShards.cache_dir
+ReaderShards.index_file absolute_path.root add_masks.masks
 buffer_status.store check_info.root check_inside.root choose_folders.root choose_shards.root choose_split.where
 choose_splits.where create_reader.root exclude_samples.names exclusion_calls.out find_problems.root find_problems.within
 find_shards.root holds_images.folder holds_shards.root holds_tars.root index_folder.index_file index_folder.root index_path.root

@@ -13,10 +13,11 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
+from typing_extensions import Unpack
 
 from ..core.checks import UnknownArgument, argument_names, check_switches, check_type
 from ..core.clock import clock
@@ -33,9 +34,6 @@ from ..readers.exclude import exclude_samples
 from ..readers.factory import ReaderSettings, create_reader
 from ..readers.masks import add_masks
 from ..readers.sample_table import LabelLists
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 # %% ../../nbs/datasets/00_image_dataset.ipynb #cb53c17a
 class _Images:
@@ -156,7 +154,7 @@ class ImageDataset(_Images, torch.utils.data.Dataset):
         max_retries: int = 10,
         exclude: Iterable[StrPath] | StrPath | None = None,
         masks: StrPath | None = None,
-        **kwargs: 'Unpack[ReaderSettings]',
+        **kwargs: Unpack[ReaderSettings],
     ):
         faults = FaultPolicy(on_error, replace_seed, max_retries)
         settings = dict(class_map=class_map, **kwargs)
