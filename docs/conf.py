@@ -26,6 +26,7 @@ nb_code_prompt_show, nb_code_prompt_hide = 'Imports', 'Imports'   # cells with `
 nb_execution_mode = 'off'
 nb_ipywidgets_js = {}   # they would be loaded from a different host
 nb_merge_streams = True
+nb_render_error_lexer = 'text'   # only the message is stored, not a traceback
 suppress_warnings = ['myst.header']   # a heading may be two levels below the one before
 nb_render_markdown_format = 'myst'   # with tables
 myst_enable_extensions = ['attrs_block', 'attrs_inline']
