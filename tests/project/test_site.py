@@ -85,7 +85,8 @@ _wide = r"""() => {
 _clipped = r"""() => {
   for (const o of document.querySelectorAll('details')) o.open = true;
   const style = o => getComputedStyle(o), is_lost = o => o.scrollWidth > o.clientWidth + 1 && !/auto|scroll/.test(style(o).overflowX);
-  return [...document.querySelectorAll('article pre')].filter(o => is_lost(o) || style(o).whiteSpace !== 'pre')
+  const keepsLines = o => style(o).whiteSpace === (o.closest('.traceback') ? 'pre-wrap' : 'pre');   // an error message is prose
+  return [...document.querySelectorAll('article pre')].filter(o => is_lost(o) || !keepsLines(o))
     .map(o => o.textContent.slice(0, 80)).slice(0, 5);
 }"""
 _colors = "() => ['backgroundColor', 'color'].map(name => getComputedStyle(document.body)[name])"
