@@ -146,7 +146,8 @@ def decode_batch(
 
 # %% ../../nbs/buffer/10_store.ipynb #45d12249
 MIN_BATCHES = 4   # minimum capacity of a store
-BATCHES_ADVICE = 'for a number of batches, pass buffer=dict(batches=256)'   # a capacity is a number of bytes
+# a capacity is a number of bytes
+BATCHES_ADVICE = 'for a number of batches, pass buffer=dict(batches=256)'
 # locks of the training program and of the producer
 TRAINER, PRODUCER = 'trainer.lock', 'producer.lock'
 # lock of a program that opens the store, or keeps its in-memory directory for another start

@@ -94,7 +94,8 @@ class Arguments:
         value, default = self._values[name], self._defaults[name]
         if default is None:
             return value is not None and not is_off(value)
-        return value is not default and plain(value) != plain(default)   # an array compares element by element
+        # an array compares element by element
+        return value is not default and plain(value) != plain(default)
 
 # %% ../../nbs/core/28_arguments.ipynb #c374b011
 def is_off(

@@ -93,7 +93,8 @@ def check_index(
     """
     if type(value) is int:
         return value
-    is_bool = str(getattr(value, 'dtype', type(value).__name__)).endswith('bool')   # operator.index accepts some of them
+    # operator.index accepts some of them
+    is_bool = str(getattr(value, 'dtype', type(value).__name__)).endswith('bool')
     if not is_bool:
         with suppress(TypeError):
             return operator.index(value)
@@ -308,7 +309,8 @@ class UnknownArgument(TypeError):
         allowed: Sequence[str],
         hints: Mapping[str, str] | None = None,
     ):
-        super().__init__(call, name, allowed, hints)   # the arguments as given, so that the error can be pickled
+        # the arguments as given, so that the error can be pickled
+        super().__init__(call, name, allowed, hints)
         self.call, self.name, self.allowed, self.hints = call, name, allowed, hints or {}
 
     def __str__(self) -> str:

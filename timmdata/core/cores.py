@@ -162,7 +162,8 @@ class OneCore:
                 result, error = answer.get(timeout=1)
                 break
             except queue.Empty:
-                if ended.is_set() and answer.empty():   # another thread closed it before the function was called
+                # another thread closed it before the function was called
+                if ended.is_set() and answer.empty():
                     return function(*args)
         if error is not None:
             raise error
@@ -196,4 +197,5 @@ def use_one_core_per_process():
     torch.set_num_threads(1)
     opencv = sys.modules.get('cv2')
     if opencv is not None:
-        opencv.setNumThreads(0)   # 1 ends OpenCV's threads, which crashes a forked copy that has none of them
+        # 1 ends OpenCV's threads, which crashes a forked copy that has none of them
+        opencv.setNumThreads(0)

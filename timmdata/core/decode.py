@@ -32,7 +32,8 @@ def _black_and_white(image: Image.Image) -> tuple[int, int]:
     bits = tags.get(_BITS, (16 if image.mode.startswith('I;16') else 32,))[0]
     is_signed = tags.get(_SAMPLES, (1,))[0] == 2
     if image.mode == 'I' and image.format in ('PNG', 'PPM'):
-        return 0, 65535   # Pillow scales any PGM to 16 bits, and Pillow 10.0 opens a 16-bit PNG in this mode
+        # Pillow scales any PGM to 16 bits, and Pillow 10.0 opens a 16-bit PNG in this mode
+        return 0, 65535
     if bits <= 16 and not is_signed:
         white = 2**bits - 1
         return (white, 0) if tags.get(_PHOTOMETRIC) == 0 else (0, white)
@@ -227,7 +228,8 @@ def _format_of(head: bytes) -> str:
         accept = Image.OPEN[name][1]
         with suppress(Exception):   # raised if there are fewer bytes than it examines
             found = accept and accept(head)
-            if found and not isinstance(found, str):   # a string means that Pillow was built without this format
+            # a string means that Pillow was built without this format
+            if found and not isinstance(found, str):
                 return name
     return ''
 

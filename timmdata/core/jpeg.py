@@ -52,7 +52,8 @@ _FIND = {
     'simplejpeg': lambda: simplejpeg, 'nvimgcodec': import_nvimgcodec, 'torchcodec': _import_torchcodec,
     'torchvision': lambda: decode_jpeg, 'pillow': lambda: Image}
 BACKENDS = ('auto', *_FIND)
-_PACKAGES = {'nvimgcodec': 'nvidia-nvimgcodec-cu12', 'torchvision': "'torchvision<0.30'"}   # if the name differs
+# if the name differs
+_PACKAGES = {'nvimgcodec': 'nvidia-nvimgcodec-cu12', 'torchvision': "'torchvision<0.30'"}
 
 
 def resolve_backend(
@@ -256,7 +257,8 @@ class JpegLayout(NamedTuple):
         is_sequential = data[self.frame + 1] != _PROGRESSIVE and data[self.pixels - 3:self.pixels] == _BASELINE
         if not is_sequential or data[last:] != b'\xff\xd9' or self.pixels > last:   # truncated
             return False
-        scan = np.frombuffer(data, np.uint8, last - self.pixels, self.pixels)   # NumPy searches without the GIL
+        # NumPy searches without the GIL
+        scan = np.frombuffer(data, np.uint8, last - self.pixels, self.pixels)
         after = scan[1:]
         marked = (scan[:-1] == 0xFF) & (after != 0)
         return not marked.any() or not after[marked].tobytes().translate(None, _AFTER_FF)
@@ -538,4 +540,5 @@ class Pixels:
             small = crop   # it was decoded at full size
         top, left, height, width = small
         pixels = fast[top:top + height, left:left + width]
-        return pixels if pixels.flags.writeable else pixels.copy()   # memory of Pillow or of a mapped file
+        # memory of Pillow or of a mapped file
+        return pixels if pixels.flags.writeable else pixels.copy()

@@ -76,7 +76,8 @@ def import_nvimgcodec() -> ModuleType | None:
 
 # %% ../../nbs/core/45_regions.ipynb #61a00009
 MIN_WIDTH = 8   # pixels; in a region one pixel wide, libjpeg-turbo smooths the colors differently
-MOST_PIXELS = 10_000_000   # above 32 MB, nvImageCodec allocates new memory from the system each time, which is slow
+# above 32 MB, nvImageCodec allocates new memory from the system each time, which is slow
+MOST_PIXELS = 10_000_000
 _here = threading.local()
 
 

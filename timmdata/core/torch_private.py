@@ -14,7 +14,8 @@ import torch
 from torch.utils.data._utils import worker as torch_worker
 
 # %% ../../nbs/core/58_torch_private.ipynb #58b00006
-RESIZE: dict[str, Callable] = {   # Called with (image, new size, align_corners=False, scale of y, scale of x, out=…).
+# Called with (image, new size, align_corners=False, scale of y, scale of x, out=…).
+RESIZE: dict[str, Callable] = {
     'bilinear': torch._C._nn._upsample_bilinear2d_aa,
     'bicubic': torch._C._nn._upsample_bicubic2d_aa,
 }

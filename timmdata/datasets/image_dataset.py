@@ -223,7 +223,8 @@ class ImageDataset(_Images, torch.utils.data.Dataset):
         if hasattr(self.reader, 'prefetch'):
             self.reader.prefetch(indexes)
 
-    def __getitem__(self, index: int) -> tuple[Any, ...] | Any:   # None, not a tuple, if the sample is skipped
+    # None, not a tuple, if the sample is skipped
+    def __getitem__(self, index: int) -> tuple[Any, ...] | Any:
         sample = self.attempt(index, self._read)
         if sample is None:
             return None   # skipped

@@ -333,7 +333,8 @@ class BatchLoader(FromBuilder, HostLoader):
         self._tasks = deque[Task]()   # of the pass that began last
         self._made_by = Counter[int | None]()   # of the same pass: batches of each worker process
         self._guess = _Guess()   # made by `_pool`
-        self._announced: tuple[int, int] | None = None   # epoch and position after the pass that began last
+        # epoch and position after the pass that began last
+        self._announced: tuple[int, int] | None = None
 
     # For a copy, or for another process, which has its own sampler and pool
     def __getstate__(self) -> dict[str, Any]:
@@ -481,7 +482,8 @@ class BatchLoader(FromBuilder, HostLoader):
     def _start_pool(self) -> WorkerPool:
         keys = list(islice(self.sampler.keys(0), 8))   # samples for a trial
         builder = self.builder.for_pass()
-        self.workers = resolve_workers(builder, self._settings_of_workers, keys)   # 'auto' is resolved here
+        # 'auto' is resolved here
+        self.workers = resolve_workers(builder, self._settings_of_workers, keys)
         if self.pool is not None:
             return self.pool(builder)
         return create_pool(builder, self.workers, keys, self.batches.sizes)

@@ -238,7 +238,8 @@ class CachedPool(WorkerPool):
     ):
         self.builder = builder
         self.cache = cache
-        self._on_one_core = OneCore()   # of a CPU, as in a batch transform: its threads would wait for each other
+        # of a CPU, as in a batch transform: its threads would wait for each other
+        self._on_one_core = OneCore()
 
     def take(self, task: Task, timeout: float = 0.) -> HostBatch | None:
         cache = self.cache

@@ -82,7 +82,8 @@ class StreamBatches(IterableDataset):
         self.drop_last = drop_last
         self.seed = seed
         self.epoch = 0   # of the next pass
-        self.iterate: Callable[[Iterable], Iterator] = iter   # begins a pass over the stream; a worker may watch it
+        # begins a pass over the stream; a worker may watch it
+        self.iterate: Callable[[Iterable], Iterator] = iter
 
     @property
     def dataset(self) -> IterableDataset:
@@ -114,7 +115,8 @@ class StreamBatches(IterableDataset):
     def _open(self) -> tuple[BatchBuilder, StreamItem, Iterator[tuple[int, Any]]]:
         "Begin a pass: return a builder for the current sample, the object that holds it, and all samples."
         held, stream = StreamItem(), self.dataset
-        if type(stream) is IterableImageDataset:   # its images can be decoded like those of an `ImageDataset`
+        # its images can be decoded like those of an `ImageDataset`
+        if type(stream) is IterableImageDataset:
             dataset, numbered = StreamSample(stream, held), stream.numbered()
         else:
             dataset, numbered = held, zip(numbers_of_worker(), self.iterate(stream))
@@ -134,7 +136,8 @@ def start_batches(
     if not loader.num_workers:
         return iter(loader)
     check_may_start()
-    if loader.multiprocessing_context is None:   # torch would decide on Python's start method for the whole program
+    # torch would decide on Python's start method for the whole program
+    if loader.multiprocessing_context is None:
         loader.multiprocessing_context = WorkerSettings().context
     try:
         with undecided_start_method():
@@ -212,7 +215,8 @@ class _WorkerStart:
     def __init__(self, init: Callable[[int], None] | None, num_workers: int):
         self.init = init
         with as_in_new_thread():
-            self.beginnings = torch.zeros(num_workers, dtype=torch.int64)   # digest of each worker's first sample; 0: none
+            # digest of each worker's first sample; 0: none
+            self.beginnings = torch.zeros(num_workers, dtype=torch.int64)
 
     def __call__(self, number: int):
         use_one_core_per_process()
@@ -359,7 +363,8 @@ class StreamLoader(FromBuilder, ForwardOnly):
     def _begin(self) -> _Pass:
         changed = self.num_workers and self._changes.begin(self.batches.epoch)
         if self._pid != os.getpid() or changed:
-            self._renew()   # the workers belong to another process, or have old copies of the user's objects
+            # the workers belong to another process, or have old copies of the user's objects
+            self._renew()
         loader = self.loader
         if len(self._passes):   # a loop inside a loop has its own loader
             loader = DataLoader(**self._settings)

@@ -131,7 +131,8 @@ def _display(figure: Any, image_format: str):
     publish_display_data({f'image/{image_format}': buffer.getvalue(), 'text/plain': text})
 
 # %% ../../nbs/look/00_pictures.ipynb #dc0d1b5a
-_FONTS: dict[int, dict[str, str]] = {}   # number of known fonts → character → font family that has it, or ''
+# number of known fonts → character → font family that has it, or ''
+_FONTS: dict[int, dict[str, str]] = {}
 # fonts with placeholders instead of letters, and a flag for color fonts, which matplotlib cannot draw
 _NO_LETTERS = ('Last Resort', 'LastResort', 'Adobe Blank')
 _HAS_COLORS = 1 << 14   # FreeType's FT_FACE_FLAG_COLOR
@@ -286,7 +287,8 @@ def draw_sheet(
         size: Size of one picture, inches.
         fontsize: Size of the titles, points.
     """
-    drawable(''.join(picture.title for picture in pictures))   # all at once, so that each font is opened once
+    # all at once, so that each font is opened once
+    drawable(''.join(picture.title for picture in pictures))
     pictures = [picture._replace(title=_in_lines(picture.title, size, fontsize)) for picture in pictures]
     rows = [pictures[k:k + ncols] for k in range(0, len(pictures), ncols)]
     height = len(rows) * size

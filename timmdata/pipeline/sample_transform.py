@@ -559,7 +559,8 @@ class SampleTransform:
         sampler = self.params
         views = view_keys([key], sampler.num_splits)
         here = here or self.draw([key]).here[0]
-        for view, row, looks in reversed(list(zip(views, rows, here))):   # the first row last: it holds the crop
+        # the first row last: it holds the crop
+        for view, row, looks in reversed(list(zip(views, rows, here))):
             with numbers(view):
                 params = sampler.sample_params(pixels.height, pixels.width, view)
                 if crop is None:

@@ -429,7 +429,8 @@ def index_folder(
     return keep_index(index_file, os.fspath(root), settings, scan)
 
 # %% ../../nbs/readers/30_folder.ipynb #0b94790d
-_ARCHIVES = ('.zip', '.rar', '.7z', '.gz', '.tgz', '.bz2', '.xz', '.zst')   # files that must be unpacked first
+# files that must be unpacked first
+_ARCHIVES = ('.zip', '.rar', '.7z', '.gz', '.tgz', '.bz2', '.xz', '.zst')
 
 
 def _refuse_archives(root: StrPath, folders: Iterable[str]):

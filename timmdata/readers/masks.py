@@ -115,7 +115,8 @@ def pair_masks(
     for index, name in enumerate(image_names):
         wanted = [name, _Name('', name.rest)]
         if not name.split and len(mask_splits) == 1:
-            wanted.append(_Name(min(mask_splits), name.rest))   # the folder of one split, for images without a split
+            # the folder of one split, for images without a split
+            wanted.append(_Name(min(mask_splits), name.rest))
         found = next((known[key] for key in wanted if key in known), [])
         if len(found) > 1:
             several[index] = found

@@ -471,7 +471,8 @@ class ReaderPack(_IndexedReader):
         made = self.info.get('made')
         if not isinstance(made, dict):
             return ''
-        is_encoded = made.get('quality') is not None and 'jpegtran' not in made   # older packs always name a quality
+        # older packs always name a quality
+        is_encoded = made.get('quality') is not None and 'jpegtran' not in made
         if made.get('format') != 'raw' and made.get('short_side') is None and not is_encoded:
             return ''
         return ', '.join(f'{name}={made.get(name)}'

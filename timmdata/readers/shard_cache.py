@@ -141,7 +141,8 @@ class ShardCache:
         """
         path = self.path(ranges, number)
         size = ranges.objects[number].size
-        self.folder.stat()   # raises an error if it is gone; the lock would recreate it, open to all users
+        # raises an error if it is gone; the lock would recreate it, open to all users
+        self.folder.stat()
         with suppress(Timeout), self._lock(path.name):   # another program copies it
             if path.exists():
                 return True

@@ -337,7 +337,8 @@ def _classes_of(numbers: Mapping[Any, Any], class_map: ClassMap | None, root: St
     "Return class_to_idx of labels: as given, whole numbers unchanged, or names in natural order."
     if class_map is not None:
         given = load_class_map(class_map, root)
-        class_to_idx = {str(name): int(idx) for name, idx in given.items()}   # 3 and '3' are the same class
+        # 3 and '3' are the same class
+        class_to_idx = {str(name): int(idx) for name, idx in given.items()}
         for name, idx in given.items():
             if class_to_idx[str(name)] != idx:
                 raise ValueError(

@@ -257,7 +257,8 @@ class RandomErasing(Erasing):
                 images.masked_fill_(inside_boxes(of_images, size)[:, None], 0.)
             return images
         for n, (boxes, seeds) in enumerate(zip(drawn.pieces, drawn.seeds)):
-            for (top, left, h, w), seed in zip(boxes, seeds):   # a later rectangle overwrites an earlier one
+            # a later rectangle overwrites an earlier one
+            for (top, left, h, w), seed in zip(boxes, seeds):
                 shape = (channels, h, w) if self.mode == 'pixel' else (channels, 1, 1)
                 value = 0. if self.mode == 'const' else keyed_noise(seed, shape, images)
                 images[n, :, top:top + h, left:left + w] = value
