@@ -16,6 +16,7 @@ project = _settings['title']
 author = _settings['author']
 copyright = _settings['copyright']
 version = release = _settings['version']
+tasks = [*write_pages.read_needs().values()]
 language = 'en'
 smartquotes = False   # 'bicubic' in a sentence is a string
 
@@ -76,6 +77,8 @@ def finish(app, document):
         if not (is_free and name and (found := write_pages.find(name[1], docname))): continue
         path = '' if found[0] == docname else relpath(f'{found[0]}.html', dirname(docname))
         code.replace_self(nodes.reference('', '', code.deepcopy(), internal=True, refuri=f'{path}#{found[1]}'))
+    terms = ', '.join(word for need in tasks if need.page.name == docname for word in need.words.split())
+    if terms: document += nodes.meta('', name='keywords', content=terms)   # the search knows them, too
     title = next((o.astext() for o in document.findall(nodes.title)), '')
     for image in document.findall(nodes.image):
         if not image.get('alt'): image['alt'] = f'Picture made by the cell above ({title})'

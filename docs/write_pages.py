@@ -412,8 +412,6 @@ def write(out: Path):
     templates.globals.update(groups=groups, needs=needs, index=index, title=settings['title'], about=pages['index'].subtitle)
     for page in pages.values():
         nb = page.notebook()
-        terms = ' '.join(need.words for need in needs.values() if need.page is page)   # Sphinx searches them, too
-        if terms: nb['metadata']['myst'] = {'html_meta': {'keywords': terms}}
         if page.name == NEEDS:
             where = lambda m: f'{m[0]} <span class="where">{needs[m[1]].page.title}</span>'   # noqa: E731
             for cell in nb['cells']: cell['source'] = _need.sub(where, cell['source'])
