@@ -262,13 +262,14 @@ def test_links_of_llms_txt_lead_somewhere(crawl):
 SEARCHES = {   # what people type → the page that must come first
     'slow data loading': 'guides/faster.html', 'resume training': 'guides/train.html',
     'DataLoader worker killed': 'guides/when_something_goes_wrong.html', 'csv labels': 'guides/labels.html',
-    'multi label': 'guides/labels.html', '16 bit': 'guides/your_folder.html', 'class weights': 'samplers/weighted.html',
-    'gpu utilization low': 'guides/when_something_goes_wrong.html', 'imbalanced': 'samplers/weighted.html', 'mixup': 'transforms/mixup.html',
-    'segmentation masks': 'guides/masks_and_boxes.html', 'num_workers': 'loader.html', 'resume': 'guides/train.html',
-    'webdataset': 'readers/webdataset.html', 'bus error': 'guides/when_something_goes_wrong.html',
-    'ImageDataset': 'datasets/image_dataset.html', 'migrate': 'guides/from_timm.html',
-    'out of memory': 'guides/when_something_goes_wrong.html', 'bounding boxes': 'guides/masks_and_boxes.html',
-    'multi gpu': 'guides/several_gpus.html'}
+    'multi label': 'guides/labels.html', '16 bit': 'guides/your_folder.html',
+    'class weights': 'samplers/weighted.html', 'gpu utilization low': 'guides/when_something_goes_wrong.html',
+    'imbalanced': 'samplers/weighted.html', 'mixup': 'transforms/mixup.html',
+    'segmentation masks': 'guides/masks_and_boxes.html', 'num_workers': 'loader.html',
+    'resume': 'guides/train.html', 'webdataset': 'readers/webdataset.html',
+    'bus error': 'guides/when_something_goes_wrong.html', 'ImageDataset': 'datasets/image_dataset.html',
+    'migrate': 'guides/from_timm.html', 'out of memory': 'guides/when_something_goes_wrong.html',
+    'bounding boxes': 'guides/masks_and_boxes.html', 'multi gpu': 'guides/several_gpus.html'}
 
 
 def search(tab, base: str, query: str) -> list[str]:
