@@ -217,7 +217,7 @@ def test_private_code_and_imports_are_folded(crawl):
 
 def explained(what) -> set[str]:
     "The parameters that the docstring of a function or class explains."
-    if not callable(what) or inspect.isclass(what) and issubclass(what, BaseException): return set()
+    if not callable(what) or inspect.isclass(what) and issubclass(what, (BaseException, dict)): return set()   # a TypedDict is a dict
     return set(re.findall(r'^ {4}(\w+): ', (inspect.getdoc(what) or '').split('\n**')[0], re.M)) & set(inspect.signature(what).parameters)
 
 
