@@ -19,7 +19,7 @@ from notebooks import find_notebooks, page_name
 import timmdata
 
 root = Path(__file__).resolve().parents[2]
-pytestmark = [pytest.mark.timeout(300), pytest.mark.full]
+pytestmark = [pytest.mark.timeout(1200), pytest.mark.full]   # the first waits for the build and the visit of all pages
 PAGES = [page_name(path.relative_to(root/'nbs').as_posix()) for path in find_notebooks()]
 
 
@@ -89,7 +89,9 @@ _clipped = r"""() => {
   return [...document.querySelectorAll('article pre')].filter(o => is_lost(o) || !keepsLines(o))
     .map(o => o.textContent.slice(0, 80)).slice(0, 5);
 }"""
-_colors = "() => ['backgroundColor', 'color'].map(name => getComputedStyle(document.body)[name])"
+# of the background and of the text, 0 to 255
+_brightness = r"""() => ['backgroundColor', 'color'].map(name =>
+  getComputedStyle(document.body)[name].match(/[\d.]+/g).slice(0, 3).reduce((sum, o) => sum + Number(o), 0) / 3)"""
 
 
 class Crawl:
@@ -106,10 +108,7 @@ class Crawl:
             tab.goto(self.base + name, wait_until='load')
             folds = tab.evaluate(_folds)
             self.pages[name] = page = tab.evaluate(_look)
-            page.update(folds=folds, clipped=tab.evaluate(_clipped))
-            for scheme in ('dark', 'light'):
-                tab.emulate_media(color_scheme=scheme)
-                page[scheme] = tab.evaluate(_colors)
+            page.update(folds=folds, clipped=tab.evaluate(_clipped), brightness=tab.evaluate(_brightness))
             tab.set_viewport_size(dict(width=390, height=844))
             page['wide'] = tab.evaluate(_wide)
             page['clipped'] += tab.evaluate(_clipped)
@@ -120,8 +119,8 @@ class Crawl:
         tab.context.close()
 
     def tab(self):
-        "A new tab that records errors and blocks requests to other hosts."
-        context = self.browser.new_context(viewport=dict(width=1280, height=844), color_scheme='light')
+        "A new tab, in the dark, that records errors and blocks requests to other hosts."
+        context = self.browser.new_context(viewport=dict(width=1280, height=844), color_scheme='dark')
         tab = context.new_page()
 
         def route(route, request):
@@ -175,12 +174,9 @@ class Crawl:
         "Elements that make a page scroll sideways on a phone."
         return [f'{name}: {what}' for name, page in self.pages.items() for what in page['wide']]
 
-    def brightness(self, scheme: str) -> dict[str, tuple[float, float]]:
-        "(background, text) of each page, 0 to 255."
-        return {name: tuple(sum(map(float, re.findall(r'[\d.]+', color)[:3])) / 3 for color in page[scheme])
-                for name, page in self.pages.items()}
-
-    def too_bright(self): return [f'{n}: {b}' for n, b in self.brightness('dark').items() if b[0] > 60 or b[1] < 150]
+    def too_bright(self):
+        "Pages whose background is not dark, or whose text is not bright."
+        return [f"{n}: {p['brightness']}" for n, p in self.pages.items() if p['brightness'][0] > 60 or p['brightness'][1] < 150]
 
     def clipped(self): return [f'{name}: {text}' for name, page in self.pages.items() for text in page['clipped']]
 
