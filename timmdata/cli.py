@@ -204,7 +204,7 @@ def _demo(data, split, skip, exclude, input_size, batch_size, num_workers, out):
     _ANY_DATA, _ANY_SPLIT, *_FAULTS,
     ('--out', str, None, 'Output folder, where a stopped run resumes; default: inspection in the current folder, '
                          'or beside the data if that folder is in it'),
-    ('--masks', str, None, 'Folder of masks to check, too, with the names of the images except for the ending'),
+    ('--masks', str, None, 'Folder of masks to check, too, named like the images apart from the extension'),
     _INPUT_SIZE,
     ('--crop-pct', float, 0.875,
      'Evaluation crop: input size divided by the size that images are resized to'),

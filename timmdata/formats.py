@@ -72,7 +72,7 @@ def _make_followers(given: Arguments) -> Followers:
     left_out = [name for name in images if name not in (given.follow or ())]
     if left_out and given.transform is None:
         raise ValueError(
-            f'the dataset has the field {left_out[0]!r}, and it would not be cropped and flipped as its image is: pass '
+            f'the dataset has the field {left_out[0]!r}, which would not be cropped and flipped with its image: pass '
             f"follow={{'{left_out[0]}': Mask()}}")
     if given.follow is None:
         return Followers({})

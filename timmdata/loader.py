@@ -525,7 +525,7 @@ def _size_mixing(given: Arguments) -> Arguments:
         if mixing.num_classes is None:
             if not known:
                 raise ValueError(
-                    f'{kind} needs the number of classes, and the dataset does not tell it: pass num_classes, '
+                    f'{kind} needs the number of classes, which the dataset does not provide: pass num_classes, '
                     f'as in {kind}(num_classes=10)')
             given = given.replace(**{name: mixing.for_classes(known)})
         elif known and mixing.num_classes < known and mixing.num_classes <= (largest := _largest_target(given.dataset)):

@@ -146,10 +146,10 @@ def find(
     if is_module(f'{module}.{name}'): return import_module(f'timmdata{module}.{name}')
     today, home = _module_today(module), _HOME.get(name)
     if home and home != today: return getattr(import_module(f'timmdata{home}'), name)
-    try: return getattr(_of_timm(today), name)
-    except (AttributeError, _NoTimm) as error:
-        if name in DROPPED: return find(today, DROPPED[name])
-        if isinstance(error, _NoTimm): advice = advice or f'; {error}'
+    try: theirs = _of_timm(today)
+    except _NoTimm as error: theirs, advice = None, advice or f'; {error}'
+    if hasattr(theirs, name): return getattr(theirs, name)
+    if name in DROPPED: return find(today, DROPPED[name])
     raise not_there(f'timmdata{module} has no {name!r}{advice}')
 
 

@@ -1239,7 +1239,7 @@ def test_masks_that_cannot_be_packed(tmp_path):
     with pytest.warns(RuntimeWarning): report = write_pack(made('skip'), tmp_path/'pack2', short_side=48)
     assert [bad.path for bad in report.left_out] == ['0.png', '1.png'] and report.num_samples == 3
     assert '60 × 90 pixels and the image 90 × 60' in report.left_out[0].cause
-    with pytest.raises(ValueError, match="0.*'more' has a value of type tuple: a pack keeps numbers"):
+    with pytest.raises(ValueError, match="0.*'more' has a value of type tuple: a pack stores numbers"):
         class Own(list):
             field_names = 'image', 'target', 'more'
             def filename(self, index, basename=False, absolute=False): return f'{index}.png'
@@ -1252,7 +1252,7 @@ def test_kinds_of_fields_do_not_change(tmp_path, monkeypatch):
         field_names = 'image', 'target', 'more'
         def filename(self, index, basename=False, absolute=False): return f'{index}.png'
     image = Image.new('RGB', (8, 8))
-    with pytest.raises(ValueError, match="the field 'more' is a .* here, unlike in the samples before"):
+    with pytest.raises(ValueError, match="the field 'more' is a .* here, unlike in the previous samples"):
         write_pack(ImageDataset('', reader=Own([(image, 0, image), (image, 1, None)])), tmp_path/'pack')
 
 

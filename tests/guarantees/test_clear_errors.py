@@ -251,7 +251,7 @@ def test_settings_of_training_in_evaluation_are_worth_a_warning(folder):
 
 WRONG = [   # settings of create_loader, and what the error says
     (dict(mean='imagenet'), 'must be one number, or one per channel'), (dict(std=('a', 'b', 'c')), 'must be one number, or one'),
-    (dict(sampler=3), 'pass a Sampler of torch'), (dict(mixup=0.2), 'timmdata.Mixup'), (dict(transform='resize'), 'pass a function'),
+    (dict(sampler=3), 'pass a torch Sampler'), (dict(mixup=0.2), 'timmdata.Mixup'), (dict(transform='resize'), 'pass a function'),
     (dict(collate_fn=3), 'pass a function'), (dict(generator=3), 'pass a torch.Generator'), (dict(class_to_idx=['a', 'b']), 'pass a dict'),
     (dict(img_dtype='float16'), 'pass .*torch.float16'), (dict(crop_pct=95), 'crop_pct=95: .*above 0'),
     (dict(crop_pct=True), 'crop_pct=True'), (dict(crop_pct='0.9'), "crop_pct='0.9': must be"),

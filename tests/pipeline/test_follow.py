@@ -171,7 +171,7 @@ def test_colors_that_are_not_named():
     assert (Mask(classes={(0, 255, 7): 1, None: 0})(COLORED, WHOLE) == torch.from_numpy(LABELS == 0)).all()
     with pytest.raises(ValueError, match=r'the mask has 3 channels: name its colors, as in classes=\{\(255, 0, 0\): 1, …\}'):
         Mask()(COLORED, WHOLE)
-    with pytest.raises(ValueError, match='the mask has indexes, but classes names colors'): Mask(classes=COLORS)(LABELS, WHOLE)
+    with pytest.raises(ValueError, match='the mask has indexes, but the keys of classes are colors'): Mask(classes=COLORS)(LABELS, WHOLE)
 
 
 # masks: errors
@@ -430,7 +430,7 @@ def test_pairs_change_places_in_a_mirror_only(flips, is_mirrored):
 
 @pytest.mark.parametrize('geometry', [WHOLE, CROP], ids=['plain', 'mirrored'])
 def test_pairs_that_are_not_there_are_an_error_in_every_image(geometry):
-    with pytest.raises(ValueError, match=r'there are 5 points, but swap=\[\(0, 5\)\] names others'):
+    with pytest.raises(ValueError, match=r'there are 5 points, too few for swap=\[\(0, 5\)\]'):
         Points([(0, 5)])(np.zeros((5, 2)), geometry)
     for shape in ((0, 2), (0, 5, 3)): assert Points([(0, 1)])(np.zeros(shape), geometry).shape == shape
 
@@ -473,7 +473,7 @@ def test_a_follower_of_the_user_and_a_function():
     ([Mask()], 'follow has type list: must be a dict such as'),
     ({'mask': 3}, r"follow\['mask'\] has type int: pass a Mask\(\), Boxes\(\) or Points\(\), or a function"),
     ({'mask': Mask}, r"follow\['mask'\] has type type"),
-    ({'image': Mask()}, "follow names the field 'image': must be a field that the dataset has beside the image")],
+    ({'image': Mask()}, "follow names the field 'image': must be a field that the dataset has in addition to the image")],
     ids=range(4))
 def test_what_cannot_follow(follow, found):
     with pytest.raises((ValueError, TypeError), match=found): Followers(follow)
@@ -481,7 +481,7 @@ def test_what_cannot_follow(follow, found):
 
 def test_names_that_the_dataset_does_not_have():
     for name in ('maks', 'maks.boxes', 3):
-        with pytest.raises(ValueError, match='must be a field that the dataset has beside the image; it has target, mask'):
+        with pytest.raises(ValueError, match='must be a field that the dataset has in addition to the image; it has target, mask'):
             Followers({name: Mask()}, ['image', 'target', 'mask'])
     for name in ('mask', 'target', 2, 'target.boxes'): Followers({name: Mask()}, ['image', 'target', 'mask'])
     change = Followers({'target.boxes': Boxes()}).change

@@ -131,10 +131,18 @@ from timmdata import create_dataset
 try: create_dataset('tfds/mnist', 'root', 'train')
 except ImportError as error: print('refused:', error)
 """
-    for package, message in ('tensorflow', 'tensorflow'), ('timm', 'tfds/mnist needs timm: .*pip install timm'):
+    for package, message in ('tensorflow', 'tensorflow'), ('timm', 'tfds/mnist requires timm: pip install timm'):
         done = subprocess.run([sys.executable, '-c', code.format(package)], capture_output=True, text=True, timeout=100)
         assert done.returncode == 0, done.stderr
         assert re.search(f'refused: .*{message}', done.stdout), done.stdout
+
+
+def test_an_error_of_tensorflow_is_not_taken_for_a_missing_timm(monkeypatch):
+    broken = ModuleType('tensorflow')   # as one that was built for another NumPy
+    broken.__getattr__ = lambda name: getattr(__import__('numpy'), 'object0')
+    monkeypatch.setitem(sys.modules, 'tensorflow', broken)
+    monkeypatch.delitem(sys.modules, TF_READER, raising=False)
+    with pytest.raises(AttributeError, match='object0'): create_dataset('tfds/mnist', 'root', 'train')
 
 
 def test_shards_beside_what_our_commands_wrote_are_still_shards(tmp_path):

@@ -99,7 +99,7 @@ def test_the_split_may_be_on_one_side_only(tmp_path, name):
 def test_masks_of_another_split_are_never_taken(tmp_path, root, masks, settings):
     "All names are the same there."
     draw(tmp_path, SPLITS, SPLITS)
-    with pytest.raises(ValueError, match='(?s)4 of 4 images have no mask.*4 of 4 masks are of another split: '):
+    with pytest.raises(ValueError, match='(?s)4 of 4 images have no mask.*4 of 4 masks belong to another split: '):
         ImageDataset(tmp_path/root, masks=tmp_path/masks, **settings)
 
 
@@ -138,7 +138,7 @@ def test_all_that_has_no_partner_is_one_error(tmp_path):
     with pytest.raises(ValueError) as caught: ImageDataset(tmp_path/'images', masks=tmp_path/'masks')
     text = str(caught.value)
     for part in ('2 of 4 images have no mask: train/1.jpeg, train/20.png', '1 of 7 masks have no image: train/21.png',
-                 '4 of 7 masks are of another split: val/1.png, val/3.png, val/20.png, …',
+                 '4 of 7 masks belong to another split: val/1.png, val/3.png, val/20.png, …',
                  "pass their names as exclude="): assert part in text
     check(ImageDataset(tmp_path/'images', masks=tmp_path/'masks', exclude=['train/1.jpeg', 'train/20.png']), 2, PLAIN)
 

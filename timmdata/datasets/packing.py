@@ -201,7 +201,7 @@ def _as_png(image: Image.Image, name: str) -> bytes:
         is_same = False
     if not is_same:
         raise ValueError(
-            f'the {name} has mode {image.mode}, which PNG does not keep: convert it to one such as L, P or I;16, or store '
+            f'the {name} has mode {image.mode}, which PNG cannot store: convert it to one such as L, P or I;16, or store '
             'the file itself')
     return data
 
@@ -216,8 +216,8 @@ def _encode_image(name: str, data: Any, image: Image.Image, own: Encoded, source
         return EncodedField(name, 'image', bytes(data), _ENDINGS.get(kind, kind.lower()))
     if image.size != tuple(source):
         raise ImageReadError(
-            f'the {name} has {image.width} × {image.height} pixels and the image {source[0]} × {source[1]}, so it cannot '
-            'be made smaller with it')
+            f'the {name} has {image.width} × {image.height} pixels and the image {source[0]} × {source[1]}, so they cannot '
+            'be resized together')
     # at the centers of pixels
     small = image.resize((own.width, own.height), Image.Resampling.NEAREST)
     return EncodedField(name, 'image', _as_png(small, name), 'png')
@@ -237,8 +237,8 @@ def _encode_value(name: str, value: Any, settings: PackSettings) -> EncodedField
     value = value.item() if isinstance(value, np.generic) else value
     if not _is_plain(value):
         raise ValueError(
-            f'the field {name!r} has a value of type {type(value).__name__}: a pack keeps numbers, texts, lists and dicts '
-            'of them, images and bytes')
+            f'the field {name!r} has a value of type {type(value).__name__}: a pack stores numbers, strings, lists and '
+            'dicts of these, images and bytes')
     is_list = isinstance(value, (list, dict)) or isinstance(value, str) and value.lstrip()[:1] in ('[', '{')
     if settings.short_side and is_list:
         raise ValueError(
@@ -345,7 +345,7 @@ def _plain(target: Any, last: int | None, name: str) -> Any:
     values = plain if isinstance(plain, list) else [plain]
     if not all(isinstance(value, (int, float)) for value in values):
         raise ValueError(f'{printable(name)} has a target of type {type(target).__name__}: '
-                         'a pack keeps only class indexes, numbers and lists of them')
+                         'a pack stores only class indexes, numbers and lists of them')
     is_vector = values is plain and any(isinstance(value, float) for value in values)
     for value in [] if last is None else values:
         is_class = type(value) is int and -1 <= value <= last
@@ -365,7 +365,7 @@ def _check_lengths(dataset: ImageDataset, targets: Iterable[Any]):
     lengths = {f'lists of {len(target)}' if isinstance(target, list) else 'numbers' for target in targets}
     if len(lengths) > 1 and not _has_labels(dataset):
         raise ValueError(
-            f'the dataset has targets of several lengths ({listed(sorted(lengths), 5)}), which a pack does not keep: pass '
+            f'the dataset has targets of several lengths ({listed(sorted(lengths), 5)}), which a pack cannot store: pass '
             'a target_key or a target_separator to ImageDataset, so that it knows all labels')
 
 
@@ -687,8 +687,8 @@ def _with_plan(plan: PackPlan, samples: Iterable[tuple[int, Encoded, Any]]) -> I
         if found != list(plan.fields):
             name, kind = next((field for field in found if field not in plan.fields), found[0])
             raise ValueError(
-                f'{printable(plan.dataset.filename(index))}: the field {name!r} is a {kind} here, unlike in the samples '
-                'before: all samples must have the same kind of field, and none may be missing')
+                f'{printable(plan.dataset.filename(index))}: the field {name!r} is a {kind} here, unlike in the '
+                'previous samples: all samples must have the same kind of field, and none may be missing')
         yield index, image, target
 
 
@@ -827,7 +827,7 @@ def check_packable(
     for name in ('transform', 'target_transform'):
         if getattr(dataset, name) is not None:
             raise ValueError(
-                f'the dataset has a {name}, which a pack does not keep: omit it here, and pass '
+                f'the dataset has a {name}, which a pack cannot store: omit it here, and pass '
                 'it where the pack is read')
     if dataset.faults.on_error == 'replace':
         raise ValueError(

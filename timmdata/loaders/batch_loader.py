@@ -504,10 +504,10 @@ class BatchLoader(FromBuilder, HostLoader):
         if num == before:
             return changed
         if self.cache is not None or isinstance(self.batches, TokenPlan):
-            what = 'images are kept on the device' if self.cache is not None else 'image sizes are known'
+            known = 'images on the device' if self.cache is not None else 'image sizes'
             raise ValueError(
-                f'the dataset has {num} samples, but there were {before} when the loader was created, whose {what}: '
-                'create the loader again')
+                f'the dataset has {num} samples, but there were {before} when the loader was created, which '
+                f'keeps their {known}: create the loader again')
         self._num_samples, self._fingerprint = num, None
         return changed
 

@@ -215,7 +215,7 @@ class Mask(Follower):
             raise ValueError(
                 f'the mask has {mask.shape[2]} channels: name its colors, as in classes={{(255, 0, 0): 1, …}}, or convert it')
         if wants_colors and not has_colors:
-            raise ValueError('the mask has indexes, but classes names colors: name its indexes')
+            raise ValueError('the mask has indexes, but the keys of classes are colors: use its indexes as keys')
 
     def __call__(self, value: Any, geometry: Geometry) -> torch.Tensor:
         mask = _read_mask(value)
@@ -430,7 +430,7 @@ class Points(Follower):
         moved[..., 2:] *= geometry.shows(places)[..., None]
         first, second = np.array(self.swap, int).reshape(-1, 2).T.tolist()
         if max(first + second, default=-1) >= moved.shape[-2] > 0:
-            raise ValueError(f'there are {moved.shape[-2]} points, but swap={self.swap!r} names others')
+            raise ValueError(f'there are {moved.shape[-2]} points, too few for swap={self.swap!r}')
         if geometry.is_mirrored and moved.size:
             moved[..., first + second, :] = moved[..., second + first, :]
         return torch.from_numpy(moved.astype(np.float32))
@@ -476,7 +476,7 @@ class Followers:
             field, _, key = name.partition('.') if isinstance(name, str) and name not in names else (name, '', '')
             if field == 'image' or names and field not in (*names, *self._fields.values()):
                 raise ValueError(
-                    f'follow names the field {field!r}: must be a field that the dataset has beside the image'
+                    f'follow names the field {field!r}: must be a field that the dataset has in addition to the image'
                     + f'; it has {listed(names[1:])}' * (len(names) > 1))
             one = follower if isinstance(follower, Follower) else FollowerFunction(follower)
             self._parts.append((field, key or None, one))

@@ -259,7 +259,7 @@ class CenterCrop:
         border = settings.crop_border_pixels
         if min(height, width) <= 2 * border:
             raise ValueError(
-                f'crop_border_pixels={border} leaves nothing of a {width}×{height} image: reduce it')
+                f'crop_border_pixels={border} removes a whole {width}×{height} image: reduce it')
         height -= 2 * border
         width -= 2 * border
         size = self._resized(height, width)

@@ -278,7 +278,7 @@ def _fill_rows(
             return made
         if len(filled.geometries) != len(made):
             raise TypeError(
-                f'{type(transform).__name__} does not say where the pixels of an image go, so nothing can follow: return '
+                f'{type(transform).__name__} does not report how it moves pixels, so nothing can follow: return '
                 'FilledRows(images, geometries)')
         with clock('follow'), loader.global_numbers(key) if followers.of_user else nullcontext():
             return [followers.change(one, geometry) for one, geometry in zip(made, filled.geometries)]

@@ -12,7 +12,7 @@ from typing import Any, TypedDict
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from ..core.checks import argument_names, check_arguments, check_type
+from ..core.checks import argument_names, check_arguments, check_type, optional
 from ..core.paths import StrPath, expand_home
 from .base import Reader, is_split_name, split_group
 from .extensions import Extensions
@@ -24,7 +24,6 @@ from .stream import StreamReader
 from .table import TABLE_TYPES, ReaderTable, not_a_table
 from .tar import ReaderImageTar
 from .webdataset import ReaderWds
-from ..timm_names import find
 
 # %% ../../nbs/readers/90_factory.ipynb #7dfa8fad
 # compressed tars are included to get a clear error
@@ -93,10 +92,8 @@ def _create_named(prefix: str, name: str, root: Any, split: str | None,
     # None counts as not passed, but target_key=None means that there are no labels
     kept = ('target_key',) if prefix in ('hfds', 'hfids') else ()
     settings = {key: value for key, value in settings.items() if value is not None or key in kept}
-    try:
-        kind = _PREFIXES[prefix] or find('.readers.reader_tfds', 'ReaderTfds')   # imports TensorFlow
-    except AttributeError as error:   # without timm
-        raise ImportError(f'{prefix}/{name} needs timm: {error}') from None
+    # timm's reader imports TensorFlow
+    kind = _PREFIXES[prefix] or optional('timm.data.readers.reader_tfds', f'{prefix}/{name}').ReaderTfds
     reader: Any = _create(kind, settings, root=root, name=name, split=split)
     if prefix == 'tfds':
         reader.world = reader.dist_rank, reader.dist_num_replicas   # as in a StreamReader

@@ -156,18 +156,18 @@ def _describe_pairs(images: ReaderFiles, pairs: MaskPairs) -> list[str]:
         if unused:
             lines.append(f'{len(unused):,} of {len(pairs.masks):,} masks have no image: {listed(unused, 5)}')
         if pairs.elsewhere:
-            lines.append(f'{len(pairs.elsewhere):,} of {len(pairs.masks):,} masks are of another split: '
+            lines.append(f'{len(pairs.elsewhere):,} of {len(pairs.masks):,} masks belong to another split: '
                          f'{listed(map(mask, pairs.elsewhere[:4]), 3)}')
-        lines.append('A mask has the name of its image below the root, except for the ending')
+        lines.append('A mask must have the path of its image, relative to the root, apart from the extension')
         nearest = _nearest(image(missing[0]), unused)
         if nearest:
             lines.append(
                 f'The nearest name to {printable(image(missing[0]))} is {printable(nearest)}. If names differ by more than '
-                "the ending, list both files in a table, and pass ImageDataset('labels.csv', mask_key='mask')")
+                "the extension, list both files in a table, and pass ImageDataset('labels.csv', mask_key='mask')")
         lines.append('If these images should not be used, pass their names as exclude=')
     if pairs.several:
         which = [f'{image(index)} ({", ".join(map(mask, rows))})' for index, rows in pairs.several.items()]
-        lines.append(f'{len(which):,} images have several masks: {listed(which, 3)}. Leave one mask for each')
+        lines.append(f'{len(which):,} images have several masks: {listed(which, 3)}. Keep one mask per image')
     if pairs.shared:
         which = [f'{mask(row)} ({", ".join(map(image, indexes))})' for row, indexes in pairs.shared.items()]
         lines.append(f'{len(which):,} masks belong to several images: {listed(which, 3)}. Give each image a name of its own')

@@ -80,7 +80,7 @@ class OrderSettings:
         if not hasattr(self.sampler, '__iter__') or not hasattr(self.sampler, '__len__'):
             raise TypeError(
                 f'sampler has type {type(self.sampler).__name__}: '
-                'pass a Sampler of torch, or a list of indexes')
+                'pass a torch Sampler, or a list of indexes')
         if self.distributed and self.num_replicas > 1:
             raise ValueError(
                 f'distributed=True with a {type(self.sampler).__name__}, which already divides samples '

@@ -28,8 +28,8 @@ def _check_size(dataset: Sized, num_known: int):
     "Raise ValueError if a dataset's samples are not those that its weights or classes were read from."
     if len(dataset) != num_known:
         raise ValueError(
-            f'the dataset has {len(dataset)} samples, but there were {num_known} when the loader was created, whose '
-            'weights or classes it keeps: create the loader again')
+            f'the dataset has {len(dataset)} samples, but there were {num_known} when the loader was created, '
+            'which keeps their weights or classes: create the loader again')
 
 
 def sample_weights(

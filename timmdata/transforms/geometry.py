@@ -557,8 +557,8 @@ class TrimBorder(Shown, torch.nn.Module):
         border = self.border_size
         if 2 * border >= min(width, height):
             raise ValueError(
-                f'a border of {border} pixels leaves nothing of a {width}×{height} image: '
-                             'use a smaller one')
+                f'a border of {border} pixels removes a whole {width}×{height} image: '
+                'use a smaller one')
         return F.crop(img, border, border, height - 2 * border, width - 2 * border)
 
 # %% ../../nbs/transforms/00_geometry.ipynb #a8256d2e

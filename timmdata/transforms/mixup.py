@@ -382,7 +382,7 @@ def check_own_methods(
             break   # a class of this library
         replaced += [name for name in (*more, *_TIMM_METHODS) if name in vars(cls)]
     if replaced:
-        raise TypeError(f'{type(mixing).__name__} replaces {", ".join(replaced)}, which nothing calls here: batches are '
+        raise TypeError(f'{type(mixing).__name__} replaces {", ".join(replaced)}, which timmdata never calls: batches are '
                         'mixed by draw and apply; replace these, or mix in your training loop, in your own __call__')
 
 # %% ../../nbs/transforms/60_mixup.ipynb #2425113a
