@@ -13,4 +13,4 @@ os.environ.setdefault('KERAS_BACKEND', 'torch')   # else Keras looks for TensorF
 def require(name: str) -> ModuleType:
     "Import a framework; if it is not installed, the tests are skipped, or fail where all frameworks are required."
     if os.environ.get(REQUIRED): return importlib.import_module(name)
-    return pytest.importorskip(name, reason=f"needs {name}: pip install -c constraints.txt -e '.[dev,integrations]' jupyterlab")
+    return pytest.importorskip(name, reason=f"needs {name}: pip install -c constraints.txt -e '.[dev,integrations]'")
