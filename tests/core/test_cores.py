@@ -2,15 +2,18 @@
 import copy
 import os
 import pickle
+import queue
 import signal
 import subprocess
 import sys
 import threading
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from timmdata import PrefetchLoader
+from timmdata.core import cores
 from timmdata.core.cores import OneCore, use_one_core
 from timmdata.pipeline.batch_transform import BatchTransformSettings, DeviceTransform
 
@@ -125,3 +128,21 @@ OneCore()(work)
     run = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, timeout=25)
     assert 'KeyboardInterrupt' in run.stderr and 'terminate' not in run.stderr, run.stderr
     assert run.returncode != -signal.SIGABRT
+
+
+def test_a_close_in_the_middle_of_a_call_loses_nothing(monkeypatch):
+    "As by the collector, which ends a loop that an error has left while the next loop runs."
+    on_one_core = OneCore()
+    on_one_core(int)
+
+    def close_first():
+        on_one_core.close()
+        return queue.SimpleQueue()
+
+    monkeypatch.setattr(cores, 'queue', SimpleNamespace(SimpleQueue=close_first, Empty=queue.Empty))
+    assert on_one_core(divmod, 7, 2) == (3, 1)      # a thread that ends before the call
+    assert on_one_core(divmod, 9, 2) == (4, 1)      # a thread that is closed while it starts
+    monkeypatch.undo()
+    assert on_one_core(torch.get_num_threads) == 1   # it starts again
+    on_one_core.close()
+    assert not our_threads()

@@ -149,20 +149,21 @@ class OneCore:
         """
         if torch.get_num_threads() == 1:
             return function(*args)
-        if self._todo is None or self._pid != os.getpid():
-            self._todo, self._ended, self._pid = queue.SimpleQueue(), threading.Event(), os.getpid()
+        todo, ended = self._todo, self._ended   # a loop that was left can close this at any moment, when it is collected
+        if todo is None or self._pid != os.getpid():
+            todo, ended = queue.SimpleQueue(), threading.Event()
+            self._todo, self._ended, self._pid = todo, ended, os.getpid()
             # Its `Thread` is not kept, because dropping one can lose a Ctrl-C
-            threading.Thread(target=_work, args=(self._todo, self._ended), name=_NAME, daemon=True).start()
+            threading.Thread(target=_work, args=(todo, ended), name=_NAME, daemon=True).start()
             _with_thread.add(self)
         answer: queue.SimpleQueue = queue.SimpleQueue()
-        ended = self._ended
-        self._todo.put((function, args, answer))
+        todo.put((function, args, answer))
         while True:
             try:
                 result, error = answer.get(timeout=1)
                 break
             except queue.Empty:
-                # another thread closed it before the function was called
+                # it was closed before the function was called
                 if ended.is_set() and answer.empty():
                     return function(*args)
         if error is not None:

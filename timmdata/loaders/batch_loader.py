@@ -532,8 +532,9 @@ class BatchLoader(FromBuilder, HostLoader):
         pool.close()
 
     def close(self):
-        if self._pool is not None:
-            self._discard(self._pool)
+        pool = self._pool
+        if pool is not None:
+            self._discard(pool)
 
     # where the consumer is
 

@@ -184,10 +184,11 @@ class _Pass:
         return self
 
     def __next__(self) -> Any:
-        if self._batches is None:
+        batches = self._batches
+        if batches is None:
             raise RuntimeError('the loader was closed during this loop: start a new one')
         with as_in_new_thread():
-            return next(self._batches)
+            return next(batches)
 
     def close(self):
         self._batches = None
