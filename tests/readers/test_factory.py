@@ -138,8 +138,9 @@ except ImportError as error: print('refused:', error)
 
 
 def test_an_error_of_tensorflow_is_not_taken_for_a_missing_timm(monkeypatch):
+    def missing(name): raise AttributeError("module 'numpy' has no attribute 'object0'")
     broken = ModuleType('tensorflow')   # as one that was built for another NumPy
-    broken.__getattr__ = lambda name: getattr(__import__('numpy'), 'object0')
+    broken.__getattr__ = missing
     monkeypatch.setitem(sys.modules, 'tensorflow', broken)
     monkeypatch.delitem(sys.modules, TF_READER, raising=False)
     with pytest.raises(AttributeError, match='object0'): create_dataset('tfds/mnist', 'root', 'train')
