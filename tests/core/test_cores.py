@@ -112,6 +112,7 @@ def test_a_forked_process_has_its_own_thread():
         assert os.waitpid(child, 0)[1] == 0
 
 
+@pytest.mark.full
 @pytest.mark.skipif(os.name == 'nt', reason='no SIGINT for a process of its own')
 def test_an_interrupt_of_a_torch_operation_does_not_abort_the_program():
     code = """

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import torch
-from grids import few
+from grids import few, full
 from loader_parts import program
 from pictures import encoded, largest, photographs, rgb
 
@@ -177,6 +177,7 @@ def test_many_threads_decode(samples):
     with ThreadPoolExecutor(16) as pool: assert all(found == expected for found in pool.map(decode_some, [data] * 64))
 
 
+@full
 def test_import_writes_nothing_and_keeps_the_lines_of_others(samples):
     run = program(f'''import os, threading, time
 from timmdata.core.regions import decode_region
@@ -196,6 +197,7 @@ print('PYNVIMGCODEC_VERBOSITY' in os.environ)''')
     assert errors.splitlines() == ['a line of mine'] * 200
 
 
+@full
 def test_works_without_a_standard_error_file(samples):
     run = program(f'''import os
 os.close(2)

@@ -9,7 +9,7 @@ import save
 from notebooks import read_notebook
 from synthetic import ROOT
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.timeout(120), pytest.mark.full]   # each starts kernels
 RAISES = "#| raises\nprint('before')\nraise ValueError('no such split')"
 RUN = '''import pages, pathlib, sys
 passed = pages.test_page(pathlib.Path(sys.argv[1]), skip_flags=['raises'])[0]

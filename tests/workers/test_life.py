@@ -41,7 +41,9 @@ def attacked(function: str, num: int, seconds: float, programs: int = 4, **setti
     return [out for _, out, _ in ends]
 
 
-@pytest.mark.parametrize('num, programs', [(2, 1), pytest.param(200, 4, marks=[pytest.mark.full, pytest.mark.timeout(1200)])])
+@full
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize('num, programs', [(2, 1), (200, 4)])
 def test_interrupts_at_random_moments_leave_nothing_and_arrive(num, programs):
     outs = attacked('interrupt_at_random', num, 6 * num + 40, programs)
     share = num // programs
