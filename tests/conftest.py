@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 IS_FULL = bool(os.environ.get('TIMMDATA_FULL'))   # in .ci/run
-LONGEST = 'test_ray.py', 'test_site.py'   # minutes each: in .ci/run they come first, so that neither runs alone at the end
 START_METHOD = os.environ.get('TIMMDATA_START_METHOD')   # of processes; None: Python's own default
 
 
@@ -47,7 +46,6 @@ def pytest_collection_modifyitems(config, items):
     import torch
     for item in items:
         if item.get_closest_marker('gpu') and not torch.cuda.is_available(): item.add_marker(pytest.mark.skip(reason='no CUDA device'))
-    if IS_FULL: items.sort(key=lambda item: item.path.name not in LONGEST)
     if IS_FULL or any('::' in arg for arg in config.args): return
     left = [item for item in items if item.get_closest_marker('full')]
     if left: config.hook.pytest_deselected(items=left)
