@@ -25,7 +25,7 @@ from loader_parts import Deadly, Failing, nothing_is_left, program, wait_until
 from timmdata import BatchBuffer
 from timmdata.buffer import BatchBufferError
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 clean = pytest.fixture(autouse=True)(nothing_is_left)
 
 

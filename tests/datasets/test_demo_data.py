@@ -17,7 +17,7 @@ from timmdata.datasets import demo_data as samples
 
 FOLDER = 'samples-v3'   # in the cache
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -88,7 +88,7 @@ def test_two_full_builds_are_identical(built, tmp_path):
 def test_killed_build_is_not_taken_for_complete(few_views, tmp_path):
     if not hasattr(signal, 'SIGKILL'): pytest.skip('this platform cannot kill -9')
     process = start('kill', tmp_path)
-    process.communicate(timeout=60)
+    process.communicate(timeout=200)
     assert process.returncode == -signal.SIGKILL
     left, = tmp_path.iterdir()
     assert contents(left)   # it had begun to write
@@ -110,7 +110,7 @@ def test_a_build_that_fails_leaves_nothing(few_views, monkeypatch, tmp_path):
 def test_processes_that_build_at_once_agree(tmp_path):
     (tmp_path/'cache').mkdir()
     processes = [start('wait', tmp_path/'cache', tmp_path) for _ in range(3)]
-    results = [p.communicate(timeout=60) for p in processes]
+    results = [p.communicate(timeout=200) for p in processes]
     assert [p.returncode for p in processes] == [0, 0, 0], results
     root, = {Path(out.strip()) for out, _ in results}
     assert list((tmp_path/'cache').iterdir()) == [root]
@@ -128,5 +128,5 @@ def test_an_empty_folder_is_filled_and_a_complete_one_is_used_again(few_views, m
 @pytest.mark.full
 def test_making_does_not_import_scikit_image(tmp_path):
     process = start('plain', tmp_path)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=200)
     assert process.returncode == 0 and out.strip() == str(tmp_path/FOLDER), err
